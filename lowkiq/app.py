@@ -33,6 +33,8 @@ from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.rate import Rate
+from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
+from lowkiq.recurring import Declared, Recurring, declared, recurring_target
 from lowkiq.redis_url import parse
 from lowkiq.registration import Registration, W, prepare
 from lowkiq.telemetry import make_telemetry
@@ -59,6 +61,8 @@ class Lowkiq:
         self.settings = settings_module.build(settings)
         #: Queue name → worker class, in the order of registration.
         self.workers: dict[str, type[Worker[Any]]] = {}
+        #: Jobs that recur, as the code has them.
+        self._declared: list[Declared] = []
         self._producers: dict[str, Producer] = {}
         self._awaited = LoopsOfPushes(self._awaited_pushes)
         self._telemetry = make_telemetry(self.settings.telemetry)
@@ -109,6 +113,54 @@ class Lowkiq:
             return lambda decorated: self._register(decorated, options)
         return self._register(target, options)
 
+    def every(
+        self,
+        every: Every,
+        *,
+        id: str | int | None = None,
+        payload: Any = "",
+        offset: float = 0.0,
+        tz: str | None = None,
+        missed: Missed = "merge",
+        backlog: int = BACKLOG,
+    ) -> Callable[[Any], type[Worker[Any]]]:
+        """
+        Has a job of what it decorates recur: `@app.every("*/5 * * * *", tz="Europe/Berlin")`. That is a worker, or a
+        class or a function that becomes one, be it one without parameters. Nodes set it in Redis as they start, in
+        place of what the code had before; people may pause it there.
+
+        Args:
+            id: of the job; the name of the queue by default.
+            every, payload, offset, tz, missed, backlog: as of `app.recurring.set`.
+
+        Raises:
+            SettingsError, InvalidJob: names what can't be.
+        """
+        rule = make_rule(every, offset=offset, tz=tz, missed=missed, backlog=backlog)
+
+        def declare(target: Any) -> type[Worker[Any]]:
+            is_known = isinstance(target, type) and target in self.workers.values()
+            worker: type[Worker[Any]] = target if is_known else self.worker(recurring_target(target))
+            row = declared(self, worker, {"id": worker.queue_name if id is None else id, "payload": payload}, rule)
+            if any((one.worker, one.job.id) == (worker, row.job.id) for one in self._declared):
+                raise SettingsError(
+                    f"{worker.queue_name} has two jobs that recur as {short(row.job.id.decode())}: give each an id"
+                )
+            self._declared.append(row)
+            return worker
+
+        return declare
+
+    @cached_property
+    def recurring(self) -> Recurring:
+        """Jobs that recur: set, list, pause, resume and remove them, or run one now."""
+        return Recurring(self)
+
+    @property
+    def namespace(self) -> str:
+        """The start of every key."""
+        return self.settings.namespace
+
     def push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
         """Queues jobs, as `Worker.perform_async` does: client middlewares around validation and push."""
         middlewares = self.settings.client_middlewares
@@ -158,7 +210,7 @@ class Lowkiq:
         """
         known = self.workers.get(worker if isinstance(worker, str) else getattr(worker, "queue_name", ""))
         if known is None or worker not in (known, known.queue_name):
-            raise ValueError(f"after: {short(worker)} is no worker of this application, nor the queue of one")
+            raise ValueError(f"{short(worker)} is no worker of this application, nor the queue of one")
         dumped = known.codec.dump_id(id) if known.codec.dump_id else id
         text = encode_id(dumped, self.settings.max_id_bytes).decode()
         return f"{known.queue_name} {known.shards_count} {text}"

@@ -24,6 +24,7 @@ from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, opened_app
 from lowkiq.cli.owners import OWNERS_EPILOG, owners
+from lowkiq.cli.recurring import recurring
 from lowkiq.cli.resharding import RESHARD_EPILOG, reshard, told_of
 from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
@@ -96,6 +97,7 @@ cli = typer.Typer(
 )
 cli.add_typer(morgue, name="morgue")
 cli.add_typer(blocked, name="blocked")
+cli.add_typer(recurring, name="recurring")
 cli.command(epilog=CANCEL_EPILOG)(cancel)
 cli.command(epilog=PAUSE_EPILOG)(pause)
 cli.command()(resume)

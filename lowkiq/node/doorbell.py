@@ -26,6 +26,8 @@ CANCEL = b"cancel"
 PAUSE = b"pause"
 #: Rings for a shard that has got letters by somebody else than its owner (letters.lua).
 LETTERS = b"letters"
+#: Rings for a shard in which a job was made to recur (recur.lua).
+RECURS = b"recurs"
 #: Rings for a shard that the node whose part it is asks for (acquire.lua).
 WANTED = b"wanted"
 #: Seconds after which the thread checks whether it is to stop.

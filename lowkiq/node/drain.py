@@ -138,7 +138,7 @@ class BurstEnd:
         except RedisError:
             return False
         refused = self._refusals.texts()
-        if not self._runtime.letterbox.is_empty or any(
+        if not self._runtime.letters.is_empty or any(
             self._has_work(shard) for shard in metrics if shard.queue not in refused
         ):
             self._last_quiet = None

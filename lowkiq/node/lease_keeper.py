@@ -23,7 +23,7 @@ from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked, raise_first
-from lowkiq.queue.shard import CANCELS, LETTERS, LOST, PAUSED, WAITS, WANTED, Held, Owned, renew
+from lowkiq.queue.shard import CANCELS, LETTERS, LOST, PAUSED, RECURS, WAITS, WANTED, Held, Owned, renew
 
 logger = structlog.get_logger("lowkiq")
 
@@ -176,9 +176,11 @@ class LeaseKeeper(threading.Thread):
             if reply & CANCELS:
                 self._cancelled.add(lease)
             if reply & LETTERS:
-                self._runtime.letterbox.note(lease)
+                self._runtime.letters.note(lease)
             if reply & WAITS:
-                self._runtime.letterbox.note_waits(lease)
+                self._runtime.waits.note(lease)
+            if reply & RECURS:
+                self._runtime.recurring.note(lease)
             if was_late:
                 self._pools[lease].wake(lease, asked_at)
         elif lease.lost(epoch):
@@ -263,7 +265,8 @@ class LeaseKeeper(threading.Thread):
         if lease.is_foster:
             log.info("foster")
         if owned.has_letters:
-            self._runtime.letterbox.note(lease)
+            self._runtime.letters.note(lease)
+        self._runtime.recurring.note(lease)
         if owned.restored or owned.buried:
             log.warning("claim_restored", restored=owned.restored, buried=owned.buried)
         if owned.due_in is not None:

@@ -21,8 +21,10 @@ from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, SettingsError
 from lowkiq.node.boot import call_hook, call_on_server_init, make_fork_server, open_queues, refuse, say_last_words
+from lowkiq.node.chores.clockwork import Clockwork
+from lowkiq.node.chores.post import Post
 from lowkiq.node.counts.incident_notes import LEAVES, started
-from lowkiq.node.doorbell import CANCEL, LETTERS, PAUSE, WANTED, Doorbell
+from lowkiq.node.doorbell import CANCEL, LETTERS, PAUSE, RECURS, WANTED, Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.health.dump import dump
 from lowkiq.node.health.flushes import flushes_of
@@ -36,7 +38,6 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.live_settings import LiveSettings
 from lowkiq.node.ownership.elastic import Elastic
 from lowkiq.node.ownership.following import Following
-from lowkiq.node.post import Post
 from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_weights, chosen_workers
@@ -101,6 +102,7 @@ class Node:
         if not 0 <= node_number < number_of_nodes:
             raise SettingsError(f"node_number {node_number} of {number_of_nodes} nodes: it must be from 0 to one less")
         self._workers_by_queue, self._weights = chosen_workers(app, queues), chosen_weights(app, queues)
+        self._declared = [row for row in app._declared if row.worker.queue_name in self._workers_by_queue]
         self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         # A burst ends with its own part; and a splitter of the user's may keep shards apart, and away, on purpose.
@@ -192,14 +194,10 @@ class Node:
         runtime.flushes.append(self._live)
         if self._elastic:
             runtime.flushes.append(self._elastic)
-        keeper, note_letters = self._keeper, runtime.letterbox.note
+        keeper = self._keeper
         calls = {FOSTER: self._take_over, WANTED: keeper.want, CANCEL: keeper.cancel, PAUSE: keeper.pause}
-        calls[LETTERS] = note_letters
-        outage = runtime.outage
-        self._post = Post(
-            runtime.letterbox, runtime.caller, runtime.namespace, self.name,
-            met=outage.met, over=outage.over, fatal=self._fatal,
-        )  # fmt: skip
+        calls |= {LETTERS: runtime.letters.note, RECURS: runtime.recurring.note}
+        self._chores = Post(runtime), Clockwork(runtime, self._declared)
         self._doorbell = Doorbell(runtime, pools, calls, self._beat_soon)
         followers += [self._doorbell.follow, lambda _: keeper.look_soon()]
 
@@ -216,7 +214,8 @@ class Node:
                 thread.quiet()
             thread.start()
         self._keeper.start()
-        self._post.start()
+        for chore in self._chores:
+            chore.start()
         self._heartbeat.start()
         self._keeper.has_tried.wait(READY_WITHIN)
 
@@ -336,8 +335,9 @@ class Node:
             until = clock.monotonic() + ABANDON
             while drain.advance() and clock.monotonic() < until:
                 self._wait(BURST_TICK)
-        self._post.stop()
-        self._post.join(TICK)
+        for chore in self._chores:
+            chore.stop()
+            chore.join(TICK)
         left = drain.end()
         runtime.loop.close()
         self._heartbeat.stop()

@@ -19,8 +19,8 @@ from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.node.counts.incident_notes import IncidentNotes
 from lowkiq.node.counts.times import NodeTimes
+from lowkiq.node.noted import Noted
 from lowkiq.node.places import Places
-from lowkiq.node.post import Letterbox
 from lowkiq.node.schedulers import Ordered
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
@@ -165,8 +165,10 @@ class Runtime:
     #: Queue → what this node has of its `max_running`.
     places: dict[str, Places] = field(default_factory=dict)
     incidents: IncidentNotes = field(default_factory=IncidentNotes)
-    #: Where it is noted that a shard has letters.
-    letterbox: Letterbox = field(default_factory=Letterbox)
+    #: Shards that have letters, that have jobs which wait for others, and that may have jobs which recur.
+    letters: Noted = field(default_factory=Noted)
+    waits: Noted = field(default_factory=Noted)
+    recurring: Noted = field(default_factory=Noted)
     #: How long jobs waited and ran.
     times: NodeTimes = field(default_factory=NodeTimes)
     #: Each adds to Redis what is counted in memory, and keeps it if that fails. Called with each beat and at the end.

@@ -40,6 +40,10 @@ rules of ids that it ends: they are gone with the next run of the id by a newer 
 shard while nothing is queued; until then a later job of the id may be throttled, or one of its payloads kept, as its
 last push with a rule has said. A mark of `debounced` counts only while its id is due when the mark says.
 
+Letters (letters.lua), jobs that wait for others (waiting.lua) and jobs that recur (recurring.lua) came so. An older
+owner of a shard writes no letters, takes none along, and fires nothing: all of it waits for a newer one. What waits it
+leaves held, as it knows held ids. Of what it ends it does not tell those who wait for it, who ask again.
+
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 

@@ -49,6 +49,13 @@ class Letter(NamedTuple):
         return cls(name, number, of, kind, queue.decode(), int(count), words)
 
     @property
+    def job(self) -> EncodedJob:
+        """The job that a push has."""
+        id, payload, score, *texts = self.words
+        more = dict(zip(FULL[3:], (text.decode("utf-8", KEPT_BYTES) for text in texts), strict=True))
+        return EncodedJob(id, payload, float(score) if score else "", **more)
+
+    @property
     def following(self) -> bytes:
         """What takes its place once it has arrived: b"" if nothing does."""
         if self.kind != b"push":
@@ -80,7 +87,7 @@ class Outbox:
     def turn(self) -> Call[list[Letter]]:
         """Notes what has arrived, and reads on."""
         arguments: list[Argument] = [*self._owner, self._after, PAGE, PAGE_BYTES, *self._arrived]
-        return Call("letters", [self.shard.prefix], arguments, self._page)
+        return Call("relay", [self.shard.prefix], arguments, self._page)
 
     def _page(self, reply: list[bytes]) -> list[Letter]:
         self._arrived = []
@@ -125,7 +132,8 @@ class Homes:
 
     def sent_on(self, queue: str, prefix: str) -> None:
         """Notes that a shard was moved: its letters go on."""
-        if not self._ways[queue].sent_on(prefix):
+        ways = self._ways.get(queue)  # another shard of it may have said so already
+        if ways and not ways.sent_on(prefix):
             del self._ways[queue]
 
 

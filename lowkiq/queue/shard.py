@@ -20,9 +20,9 @@ MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
 
 #: Outcomes of renewing a lease. On top of one that was kept come CANCELS, when somebody has cancelled jobs of it,
-#: PAUSED, when somebody has paused it and its owner has not said yet that it rests, LETTERS, when it has some, and
-#: WAITS, when jobs of it wait for others.
-LOST, KEPT, WANTED, CANCELS, PAUSED, LETTERS, WAITS = 0, 1, 2, 4, 8, 16, 32
+#: PAUSED, when somebody has paused it and its owner has not said yet that it rests, LETTERS, when it has some,
+#: WAITS, when jobs of it wait for others, and RECURS, when some recur.
+LOST, KEPT, WANTED, CANCELS, PAUSED, LETTERS, WAITS, RECURS = 0, 1, 2, 4, 8, 16, 32, 64
 
 Rest = Literal["keep", "ack", "release"]
 #: Fates of a job that is not tried again: its oldest payload goes to the morgue, and the others start anew; all
@@ -270,7 +270,7 @@ def written(layout: Layout) -> Layout:
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
     """
     Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part; and
-    CANCELS, PAUSED, LETTERS and WAITS added to the last two.
+    CANCELS, PAUSED, LETTERS, WAITS and RECURS added to the last two.
     """
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 

@@ -9,6 +9,7 @@ from lowkiq.app import Lowkiq
 from lowkiq.errors import LowkiqError, short
 from lowkiq.job import EncodedJob, Job, Pushed, encode_id
 from lowkiq.testing.clock import Clock, Moment
+from lowkiq.testing.following import Following
 from lowkiq.testing.model.shard_state import SECOND
 from lowkiq.testing.node import FakeNode
 from lowkiq.testing.outcome import Outcome
@@ -31,7 +32,8 @@ class Fake:
             raise LowkiqError(f"{short(app)} is no application: give the Lowkiq(…) that workers are registered with")
         self._app, self._clock = app, clock
         self._queues: dict[str, FakeQueue] = {}
-        self._node = FakeNode(app.settings, clock, self._queues)
+        self._following = Following(self._queues, self._follow, app._declared, clock.now)
+        self._node = FakeNode(app.settings, clock, self._queues, self._following)
 
     @property
     def now(self) -> float:
@@ -97,10 +99,18 @@ class Fake:
 
     def _push(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
         """Takes validated jobs."""
-        return self._queue_of(worker).push(jobs)
+        queue = self._queue_of(worker)
+        pushed = queue.push(jobs)
+        for job in jobs:
+            self._following.note(queue, job)
+        return pushed
 
     async def _apush(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
-        return self._queue_of(worker).push(jobs)
+        return Fake._push(self, worker, jobs)
+
+    def _follow(self, queue: str, job: EncodedJob) -> None:
+        """Takes a job that follows from another one, or recurs."""
+        Fake._push(self, self._app.workers[queue], [job])
 
     def _close(self) -> None:
         self._node.close()
@@ -153,6 +163,10 @@ class Inline(Fake):
         pushed = await super()._apush(worker, jobs)
         _raise_first_error(await self._node.adrain(self._due_now(worker, jobs)))
         return pushed
+
+    def _follow(self, queue: str, job: EncodedJob) -> None:
+        super()._follow(queue, job)
+        self._due_now(self._app.workers[queue], [job])
 
     def _due_now(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> int:
         """Has jobs with a time of their own be due at once, too: nothing here waits."""

@@ -20,6 +20,7 @@ from lowkiq.queue.shard import Outcome as Settlement
 from lowkiq.queue.shard import Shard, Snoozed
 from lowkiq.settings import Settings
 from lowkiq.testing.clock import Clock
+from lowkiq.testing.following import Following
 from lowkiq.testing.model.shard_state import SECOND
 from lowkiq.testing.outcome import Outcome, outcomes_of
 from lowkiq.testing.queues import FakeQueue, Taken
@@ -124,8 +125,9 @@ class Batch(NamedTuple):
 class FakeNode:
     """Runs the jobs of some queues, a batch at a time."""
 
-    def __init__(self, settings: Settings, clock: Clock, queues: Mapping[str, FakeQueue]) -> None:
+    def __init__(self, settings: Settings, clock: Clock, queues: Mapping[str, FakeQueue], following: Following) -> None:
         self._settings, self._clock, self._queues = settings, clock, queues
+        self._following = following
         self._performers: dict[tuple[str, LoopThread], FakePerformer] = {}
         self._workers: dict[str, Worker[Any]] = {}
         self._gates: dict[str, FakeGate] = {}
@@ -165,6 +167,14 @@ class FakeNode:
         self._clock.move_to(until)
 
     def _next(self, until: int) -> tuple[FakeQueue, int, int] | None:
+        self._following.let_go()
+        found = self._first_due(until)
+        while at := self._following.fire(min(until, found[1] if found else until)):
+            self._clock.move_to(at)
+            found = self._first_due(until)
+        return found
+
+    def _first_due(self, until: int) -> tuple[FakeQueue, int, int] | None:
         found = [(*next_due, queue) for queue in [*self._queues.values()] if (next_due := queue.next_due())]
         due, index, queue = min(found, key=lambda one: one[:2], default=(0, 0, None))
         return None if queue is None or due > max(until, self._clock.now) + MOMENT else (queue, due, index)
@@ -217,6 +227,7 @@ class FakeNode:
                 rest="ack",
             ),
         )
+        self._following.follow(found.letters)
         raised = batch.performer.take_raised()
         outcomes = outcomes_of(batch.shard.queue, jobs, found, raised, batch.at / SECOND)
         batch.performer.raise_fatal()

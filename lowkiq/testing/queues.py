@@ -86,6 +86,27 @@ class FakeQueue:
             model.perform_now(self._layout, id.decode("utf-8", KEPT_BYTES))
             self._clock.move_to(model.state.last_score)
 
+    def hold(self, id: str) -> None:
+        """Keeps an id from being run."""
+        with self._lock:
+            self._model_of(id).hold(self._layout, b"{}", id)
+
+    def let_go(self, id: str) -> None:
+        """Has it run again."""
+        with self._lock:
+            model = self._model_of(id)
+            model.now = self._clock.now
+            model.let_go(self._layout, id)
+
+    def has(self, id: str) -> bool:
+        """Returns whether anything of an id is queued, runs or is in the morgue."""
+        with self._lock:
+            state = self._model_of(id).state
+            return id in state.queued or id in state.claimed or id in state.morgue
+
+    def _model_of(self, id: str) -> ShardModel:
+        return self._models[shard_of(id.encode("utf-8", KEPT_BYTES), len(self._models))]
+
     def note_attempt(self, id: bytes, attempt: int) -> None:
         """Has an id that is queued have failed as often as comes before that attempt."""
         with self._lock:

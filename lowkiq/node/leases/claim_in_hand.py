@@ -307,7 +307,7 @@ class ClaimInHand(ABC):
             del self._letters[: len(outcome.letters)]
             self.waits_since = None
         if outcome.letters:
-            self.lease.runtime.letterbox.note(self.lease)
+            self.lease.runtime.letters.note(self.lease)
         for row in outcome.spoiled:
             self.lease.performer.ledger.add(self.shard.queue, row.error, 1)
         return result

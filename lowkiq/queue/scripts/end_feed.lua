@@ -6,7 +6,7 @@
 -- returns 1, or 0 if that was known   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known)
 --@ moving feeder
 --@ shard clock
---@ bell ring
+--@ bell ring ring_node
 --@ letters post
 local P, old, epoch = KEYS[1], ARGV[2], ARGV[3]
 if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 0 end
@@ -34,5 +34,7 @@ if redis.call('HGET', P .. 'owner', 'node') then
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
   if oldest and oldest ~= 'inf' then ring(P, oldest * 1000000, shard_now(P)) end
   if redis.call('EXISTS', P .. 'outbox') == 1 then ring_post(P) end
+  local node = redis.call('HGET', P .. 'owner', 'node')
+  if redis.call('EXISTS', P .. 'recurs') == 1 then ring_node(P, node, 'recurs ' .. P) end
 end
 return 1

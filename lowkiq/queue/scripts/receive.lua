@@ -1,4 +1,4 @@
--- receive: take letters in (includes/letters.lua). Repeating it changes nothing: a push that was received is remembered, until
+-- receive: take letters in (letters.lua). Repeating it changes nothing: a push that was received is remembered, until
 -- whoever has sent it says that it won't come again; who asks, and who is told, may do so twice (waiting.lua).
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then of each letter ten words: name, kind, id, and what else its kind has; '' for those that it has not

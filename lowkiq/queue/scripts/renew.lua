@@ -4,7 +4,8 @@
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
 -- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part); 4
 --       more for one that is kept and has cancelled jobs, 8 for one that is paused and does not rest (pausing.lua), 16 for
---       one that has letters (letters.lua), 32 for one with jobs that wait for others (waiting.lua)
+--       one that has letters (letters.lua), 32 for one with jobs that wait for others (waiting.lua),
+--       64 for one with jobs that recur (recurring.lua)
 --@ shard now stamp oom each
 local owners = {}
 each(function(first, last)
@@ -14,10 +15,9 @@ each(function(first, last)
   end
   return true
 end)
-local rare = {}
+local RARE, rare = {'cancels', 'paused', 'outbox', 'waits', 'recurs'}, {}
 for i = 1, SHARDS do
-  local P, at = KEYS[i], i * 4
-  rare[at - 3], rare[at - 2], rare[at - 1], rare[at] = P .. 'cancels', P .. 'paused', P .. 'outbox', P .. 'waits'
+  for j, name in ipairs(RARE) do rare[i * #RARE + j - #RARE] = KEYS[i] .. name end
 end
 local has_rare = redis.call('EXISTS', unpack(rare)) > 0
 local lease_end = stamp(now_us() + ARGV[2] * 1000000)
@@ -33,6 +33,7 @@ for i = 1, SHARDS do
     if is_restless and redis.call('EXISTS', KEYS[i] .. 'paused') == 1 then kept[i] = kept[i] + 8 end
     if has_rare and redis.call('EXISTS', KEYS[i] .. 'outbox') == 1 then kept[i] = kept[i] + 16 end
     if has_rare and redis.call('EXISTS', KEYS[i] .. 'waits') == 1 then kept[i] = kept[i] + 32 end
+    if has_rare and redis.call('EXISTS', KEYS[i] .. 'recurs') == 1 then kept[i] = kept[i] + 64 end
   end
 end
 return kept

@@ -144,9 +144,11 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 
 
 #: What may write into a shard without looking at its layout: only its owner can.
-FENCED = {"settle", "finish", "letters", "ask_again", "rest", "isolate", "checkpoint", "release", "abandon", "renew"}
+FENCED = {
+    "settle", "finish", "relay", "ask_again", "fire", "rest", "isolate", "checkpoint", "release", "abandon", "renew",
+}  # fmt: skip
 #: What only reads shards.
-READING = {"peek", "cancels", "stats", "fetch", "heads", "lengths", "weigh", "newer"}
+READING = {"peek", "firing", "cancels", "stats", "fetch", "heads", "lengths", "weigh", "newer"}
 #: What writes only that somebody listens, which every layout leaves alone.
 LISTENING = {"watch"}
 #: What is of shards, by its contract.
@@ -164,6 +166,7 @@ BEGINS = {
     "push": ("if #ARGV == 4", "local function push_into(P"),
     "receive": ("local P, WORDS",),
     "wait": ("local P, id",),
+    "recur": ("local P, id",),
     "put_away": ("local P, which, kept",),
     "put_back": ("local P, kept",),
     "push_apart": ("local function push(P",),

@@ -1,6 +1,6 @@
 -- What follows from a job that is done is written where the job ends, in the same script: letters, to ids of any queue.
 -- `outbox` has the letters of a shard by their numbers, which rise, and `letters` what is in them. The shard's owner takes
--- them to the shards that they are for, in order (letters.lua, receive.lua), and any number of times, as it may die anywhere.
+-- them to the shards that they are for, in order (relay.lua, receive.lua), and any number of times, as it may die anywhere.
 --
 -- So that a push of a letter happens once, the shard that gets it remembers it: `heard` has by id the names of the letters
 -- that were received. In the outbox a letter that has arrived gives way to one that has it forgotten again, and only when

@@ -29,7 +29,7 @@ local SIDES = {
   {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'morgue:tags', 'hash'},
   {'morgue:errors', 'hash'}, {'morgue:newer', 'hash'}, {'tracks', 'hash'},
   {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'}, {'heard', 'hash'}, {'outbox', 'zset'},
-  {'waits', 'hash'}, {'waiters', 'zset'},
+  {'recurring', 'hash'}, {'recur_last', 'hash'}, {'recurs', 'zset'}, {'waits', 'hash'}, {'waiters', 'zset'},
 }
 
 --- feeder

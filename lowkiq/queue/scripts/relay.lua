@@ -1,5 +1,5 @@
 --! allow-oom
--- letters: note which letters of a shard have arrived, and read those that come next (includes/letters.lua). Repeating it
+-- relay: note which letters of a shard have arrived, and read those that come next (letters.lua). Repeating it
 -- changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 the number behind which to read, 4 most letters, 5 most bytes (the last one may exceed it), then

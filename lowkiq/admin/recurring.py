@@ -1,0 +1,147 @@
+"""Recurring jobs as people see and change them: what recurs, when it ran last and runs next, who has paused it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from lowkiq.admin.past.incidents import note_deed
+from lowkiq.admin.pauses import Pause, parse_pause, pause_text
+from lowkiq.admin.words import printable
+from lowkiq.errors import LowkiqError, Moved
+from lowkiq.job import KEPT_BYTES
+from lowkiq.queue.call import Caller, pairs, raise_first, redis_time
+from lowkiq.queue.homes import home_of
+from lowkiq.queue.recurring import Entry, recur
+from lowkiq.queue.shard import Shard
+from lowkiq.queue.unreadable import Unreadable, parsed, quoted
+from lowkiq.recurrence import Rule
+
+#: Entries of a shard that are read at a time.
+AT_ONCE: Final = 500
+#: Tries to change an entry that others change, too.
+TRIES: Final = 10
+
+Change = Callable[[Entry | None], Entry | None]
+
+
+class RecurringJob(msgspec.Struct, frozen=True):
+    """A job that recurs."""
+
+    queue: str
+    id: str
+    rule: Rule
+    #: "code" if an application declares it, "api" if somebody has set it.
+    origin: str
+    #: When it fires next; None: it is paused. Unix times by Redis's clock, as is the next one.
+    next_at: float | None = None
+    #: For when it was fired last; None: it was not yet.
+    last_at: float | None = None
+    paused: Pause | None = None
+    #: As its worker dumps it.
+    payload: bytes = b""
+
+
+def read_entry(caller: Caller, shard: Shard, id: bytes) -> tuple[bytes, Entry | None]:
+    """An entry of a shard as it is kept, and what it is; b"" and None if there is none. Raises LowkiqError."""
+    (text,) = caller.read([("HGET", f"{shard.prefix}recurring", id)], None)
+    try:
+        return text or b"", Entry.parse(text) if text else None
+    except msgspec.MsgspecError as error:
+        where = f"{quoted(f'{shard.prefix}recurring')} {quoted(id)}"
+        raise LowkiqError(f"{where} is no entry ({error}). Remove it: HDEL {where}") from error
+
+
+def change_entry(
+    caller: Caller, shards: Sequence[Shard], id: bytes, change: Change
+) -> tuple[Entry | None, Entry | None]:
+    """
+    Makes of an entry what `change` makes of it, None for none; if others change it meanwhile, of what that is then.
+
+    Returns:
+        what it was, and what it is.
+    """
+    for _ in range(TRIES):
+        home = home_of(caller, shards, id)
+        text, known = read_entry(caller, home, id)
+        made = change(known)
+        if made == known:
+            return known, made
+        new, next_at = made.text if made else b"", None
+        if made and made.paused is None:
+            next_at = made.rule.after(redis_time(caller))
+        (result,) = caller.run_all([recur(home, id, text, new, next_at)])
+        if not isinstance(result, Moved) and raise_first([result])[0]:
+            return known, made
+    raise LowkiqError(f"{quoted(id)} is being changed by others all the time: try again")
+
+
+def set_by(rule: Rule, payload: bytes, origin: Any) -> Change:
+    """Has an entry be that, paused if it was."""
+    return lambda known: Entry(rule, payload, origin, known.paused if known else None)
+
+
+def pause_by(caller: Caller, who: str, why: str) -> Change:
+    """Pauses an entry."""
+    told = b"%.6f " % redis_time(caller) + pause_text(who, why)
+    return lambda known: known and (known if known.paused else msgspec.structs.replace(known, paused=told))
+
+
+def resume(known: Entry | None) -> Entry | None:
+    """Has an entry fire again, at its next time from now on."""
+    return known and msgspec.structs.replace(known, paused=None)
+
+
+def remove(_: Entry | None) -> None:
+    """Removes an entry."""
+
+
+def read_all(caller: Caller, shards: Iterable[Shard]) -> Iterator[RecurringJob]:
+    """The jobs that recur in these shards. What can't be read is told of, and left out."""
+    for shard in shards:
+        cursor = b"0"
+        while True:
+            scan = ("HSCAN", f"{shard.prefix}recurring", cursor, "COUNT", AT_ONCE)
+            ((cursor, rows),) = caller.read([scan], (b"0", []))
+            entries = rows.items() if isinstance(rows, Mapping) else pairs(rows)
+            yield from _jobs(caller, shard, dict(entries))
+            if int(cursor) == 0:
+                break
+
+
+def _jobs(caller: Caller, shard: Shard, entries: Mapping[bytes, bytes]) -> Iterator[RecurringJob]:
+    if not entries:
+        return
+    ids = list(entries)
+    next_ats, last_ats = caller.read(
+        [("ZMSCORE", f"{shard.prefix}recurs", *ids), ("HMGET", f"{shard.prefix}recur_last", *ids)], [None] * len(ids)
+    )
+    key, met = f"{shard.prefix}recurring", list[Unreadable]()
+    for id, next_at, last_at in zip(ids, next_ats, last_ats, strict=True):
+        entry = parsed(met, f"{quoted(key)} {quoted(id)}", f"HDEL {quoted(key)} {quoted(id)}", Entry.parse, entries[id])
+        if entry:
+            yield RecurringJob(
+                shard.queue,
+                id.decode("utf-8", KEPT_BYTES),
+                entry.rule,
+                entry.origin,
+                None if next_at is None else float(next_at),
+                None if last_at is None else float(last_at),
+                parse_pause(met, f"{quoted(key)} {quoted(id)}", entry.paused) if entry.paused else None,
+                entry.payload,
+            )
+    caller.met.tell(key, met)
+
+
+def note_change(caller: Caller, namespace: str, queue: str, id: str, what: str, who: str) -> None:
+    """Notes what somebody did to a recurring job."""
+    note_deed(
+        caller,
+        namespace,
+        queue,
+        "recurring",
+        f"Recurring job {printable(id, 100)} of {printable(queue, 60)} {what}",
+        who,
+    )

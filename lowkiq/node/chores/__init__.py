@@ -1,0 +1,1 @@
+"""Threads of a node beside its workers: what they do for shards that the node owns."""

@@ -1,0 +1,135 @@
+"""Clockwork: the thread of a node that fires jobs that recur, of the shards that it owns (queue/recurring.py)."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+import structlog
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.errors import Fenced, LowkiqError
+from lowkiq.node.noted import Owned
+from lowkiq.node.runtime import Runtime
+from lowkiq.queue.call import chunked
+from lowkiq.queue.recurring import Due, Entry, Fired, Firing, dated, fire, firing
+from lowkiq.queue.shard import shards_of
+from lowkiq.recurring import Declared, set_declared
+
+logger = structlog.get_logger("lowkiq")
+
+#: Shards that are looked at in one round trip.
+TOGETHER: Final = 100
+#: Seconds after which a shard is looked at again that could not be.
+AGAIN: Final = 1.0
+#: Seconds until an entry that can't be read, or fired, is tried again.
+UNREADABLE: Final = 3_600.0
+
+
+class Clockwork(threading.Thread):
+    """
+    Sleeps until the next entry of any shard is due. It learns of shards that are acquired, and of entries that are set,
+    by its box; one whose message was lost, when the lease is renewed.
+    """
+
+    def __init__(self, runtime: Runtime, rows: Sequence[Declared]) -> None:
+        super().__init__(name="lowkiq-recurring", daemon=True)
+        self._runtime, self._caller, self._node = runtime, runtime.caller, runtime.node
+        self._box = runtime.recurring
+        #: What the code has of each queue that is not in Redis yet.
+        self._declared = {queue: [row for row in rows if row.worker.queue_name == queue] for queue in runtime.workers}
+        #: When shards are to be looked at (monotonic).
+        self._look_at: WeakKeyDictionary[Owned, float] = WeakKeyDictionary()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Ends it soon: whoever has its shards next goes on."""
+        self._is_stopping = True
+        self._box.wake()
+
+    def run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._declare()
+                wait = AGAIN if self._declared else min(self._look_at.values(), default=math.inf) - clock.monotonic()
+                taken = self._box.take(min(max(wait, 0.0), threading.TIMEOUT_MAX))
+                now = clock.monotonic()
+                due = taken | {lease for lease, at in self._look_at.items() if at <= now}
+                for some in chunked(due, TOGETHER):
+                    self._look(some)
+        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
+            self._runtime.fatal(error)
+
+    def _declare(self) -> None:
+        """Sets what the code has, once."""
+        for queue, rows in list(self._declared.items()):
+            shards = shards_of(self._runtime.namespace, {queue: self._runtime.layouts[queue]})
+            try:
+                set_declared(self._caller, shards, rows)
+            except RedisError as error:
+                self._runtime.outage.met(error)
+                return
+            except LowkiqError as error:  # it is refused, or being moved
+                logger.warning("recurring_not_set", queue=queue, error=str(error)[:300])
+            del self._declared[queue]
+
+    def _look(self, leases: Sequence[Owned]) -> None:
+        """Fires what is due of some shards, and notes when to look again."""
+        owned = [lease for lease in leases if lease.epoch is not None]
+        for lease in leases:
+            self._look_at.pop(lease, None)
+        asked_at = clock.monotonic()
+        try:
+            found = self._caller.run_all([firing(lease.shard) for lease in owned])
+            calls = {}
+            for lease, result in zip(owned, found, strict=True):
+                if isinstance(result, Firing) and result.due and lease.epoch is not None:
+                    calls[lease] = fire(lease.shard, self._node, lease.epoch, self._all_fired(lease, result))
+            fired = dict(zip(calls, self._caller.run_all(list(calls.values())), strict=True))
+            self._runtime.outage.over()
+        except RedisError as error:
+            self._runtime.outage.met(error)
+            self._look_at.update(dict.fromkeys(owned, asked_at + AGAIN))
+            return
+        for lease, result in zip(owned, found, strict=True):
+            self._note(lease, fired.get(lease, result), asked_at)
+
+    def _note(self, lease: Owned, result: Any, asked_at: float) -> None:
+        if isinstance(result, Firing):
+            if result.next_at is not None:
+                self._look_at[lease] = asked_at + result.next_at - result.now
+        elif not isinstance(result, Fenced):  # then it is another node's to fire
+            logger.warning(
+                "recurring_failed", queue=lease.shard.queue, shard=lease.shard.index, error=str(result)[:300]
+            )
+            self._look_at[lease] = asked_at + AGAIN
+
+    def _all_fired(self, lease: Owned, found: Firing) -> list[Fired]:
+        return [self._fired(lease.shard.queue, due, found.now) for due in found.due]
+
+    def _fired(self, queue: str, due: Due, now: float) -> Fired:
+        """What an entry pushes. One that nobody can read, or whose package is not here, is told of and tried later."""
+        expected = float(due.expected)
+        try:
+            entry = Entry.parse(due.text)
+            times = entry.rule.due(expected, now)
+            payloads = [(self._payload(queue, entry, at), at) for at in times]
+            return Fired(due, entry.rule.after(now), payloads)
+        except (msgspec.MsgspecError, LowkiqError, ValueError, TypeError) as error:
+            logger.error(
+                "recurring_unreadable", queue=queue, id=due.id.decode(errors="replace")[:200], error=str(error)[:300]
+            )
+            return Fired(due, now + UNREADABLE, ())
+
+    def _payload(self, queue: str, entry: Entry, at: float) -> bytes:
+        """With missed="all" a payload tells for when it is: equal ones would be merged."""
+        return (
+            dated(self._runtime.workers[queue].codec, entry.payload, at)
+            if entry.rule.missed == "all"
+            else entry.payload
+        )

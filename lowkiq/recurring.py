@@ -1,0 +1,212 @@
+"""Recurring: jobs that recur, as an application declares and sets them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from lowkiq.admin import recurring as entries
+from lowkiq.admin.recurring import RecurringJob, change_entry, read_all, read_entry
+from lowkiq.errors import LowkiqError, SettingsError, short, unknown_queue
+from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id
+from lowkiq.queue.call import Caller, redis_time
+from lowkiq.queue.homes import home_of
+from lowkiq.queue.recurring import dated
+from lowkiq.queue.shard import Shard
+from lowkiq.recurrence import BACKLOG, Every, Missed, Rule, make_rule
+from lowkiq.settings import Settings
+from lowkiq.worker import Worker
+
+#: A worker, or the name of its queue.
+Target: TypeAlias = "type[Worker[Any]] | str"
+
+
+class Declared(NamedTuple):
+    """A recurring job that is in the code: nodes set it as they start."""
+
+    worker: type[Worker[Any]]
+    job: EncodedJob
+    rule: Rule
+
+
+class App(Protocol):
+    """The application, as far as recurring jobs need it."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def caller(self) -> Caller: ...
+    @property
+    def workers(self) -> dict[str, type[Worker[Any]]]: ...
+    def queues(self) -> dict[str, int]: ...
+    @property
+    def settings(self) -> Settings: ...
+    def validated(self, worker: type[Worker[Any]], jobs: list[NewJob]) -> list[EncodedJob]: ...
+    def push_validated(self, queue: str, jobs: Sequence[EncodedJob]) -> Pushed: ...
+    def shards(self, queue: str, shards_count: int) -> list[Shard]: ...
+
+
+def recurring_target(target: Any) -> Any:
+    """What becomes a worker; a function without parameters as one of an id and its payloads, which it does not get."""
+    if isinstance(target, type) or not callable(target) or inspect.signature(target).parameters:
+        return target
+    if inspect.iscoroutinefunction(target):
+
+        async def perform_async(_: str, __: Sequence[Any]) -> None:
+            await target()
+
+        return _named(perform_async, target)
+
+    def perform(_: str, __: Sequence[Any]) -> None:
+        target()
+
+    return _named(perform, target)
+
+
+def _named(function: Any, after: Any) -> Any:
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(function, name, getattr(after, name, None))
+    return function
+
+
+def declared(app: App, worker: type[Worker[Any]], job: NewJob, rule: Rule) -> Declared:
+    """Raises SettingsError, InvalidJob for what can't recur."""
+    (encoded,) = app.validated(worker, [job])
+    if rule.missed == "all":
+        dated(worker.codec, encoded.payload, 0.0)
+    return Declared(worker, encoded, rule)
+
+
+class Recurring:
+    """
+    `app.recurring`: jobs that recur, set and changed at run time. An id recurs in one way at a time. A worker is named
+    by itself or by its queue; to set and run one takes an application that has it.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def set(
+        self,
+        worker: Target,
+        id: str | int,
+        every: Every,
+        *,
+        payload: Any = "",
+        offset: float = 0.0,
+        tz: str | None = None,
+        missed: Missed = "merge",
+        backlog: int = BACKLOG,
+        who: str = "",
+    ) -> None:
+        """
+        Has a job be pushed again and again, from its next time on; or changes one that is. One that is paused stays so.
+
+        Args:
+            every: seconds, a timedelta, "15m" or "1h 30m"; or cron's five fields, such as `*/5 * * * *`, or "@daily".
+            payload: what is pushed each time; its score is the Unix time for which it is.
+            offset: seconds by which an interval is shifted; they count from 1970 in UTC.
+            tz: the time zone of cron's fields, such as "Europe/Berlin". UTC by default.
+            missed: what becomes of times that passed while no node was there: "merge" gives one run for all of them,
+                "skip" none for those that are more than a minute late, and "all" one each, at most the last `backlog`;
+                with "all" payloads are mappings, and get the time as `due`.
+            who: sets it, for people.
+
+        Raises:
+            SettingsError, InvalidJob: names what can't be; nothing was written.
+        """
+        rule = make_rule(every, offset=offset, tz=tz, missed=missed, backlog=backlog)
+        row = declared(self._app, self._worker(worker), {"id": id, "payload": payload}, rule)
+        queue, change = row.worker.queue_name, entries.set_by(rule, row.job.payload, "api")
+        before, now = change_entry(self._app.caller, self._shards(queue), row.job.id, change)
+        if before != now:
+            self._note(queue, row.job.id, f"is now {rule.words}", who)
+
+    def pause(self, worker: Target, id: str | int, reason: str = "", *, who: str = "") -> bool:
+        """Has it not fire until it is resumed. False: there is none, or it is paused already."""
+        return self._act(worker, id, entries.pause_by(self._app.caller, who, reason), "was paused", who)
+
+    def resume(self, worker: Target, id: str | int, *, who: str = "") -> bool:
+        """Has it fire again, from its next time on: what was due meanwhile is not missed. False: it is not paused."""
+        return self._act(worker, id, entries.resume, "was resumed", who)
+
+    def remove(self, worker: Target, id: str | int, *, who: str = "") -> bool:
+        """Ends it; what is queued of it runs. One of the code comes back when a node starts. False: there is none."""
+        return self._act(worker, id, entries.remove, "was removed", who)
+
+    def run_now(self, worker: Target, id: str | int) -> Pushed:
+        """Pushes it once more now, as if it were due; its times stay as they are. Raises LowkiqError: there is none."""
+        known, encoded, caller = self._worker(worker), self._id(worker, id), self._app.caller
+        _, entry = read_entry(caller, home_of(caller, self._shards(known.queue_name), encoded), encoded)
+        if entry is None:
+            raise LowkiqError(f"nothing recurs as {short(id)} in {known.queue_name}: see `lowkiq recurring list`")
+        now = redis_time(caller)
+        payload = dated(known.codec, entry.payload, now) if entry.rule.missed == "all" else entry.payload
+        return self._app.push_validated(known.queue_name, [EncodedJob(encoded, payload, now)])
+
+    def list(self, worker: Target | None = None) -> Sequence[RecurringJob]:
+        """The jobs that recur, of one worker or of all queues that there are, those that fire next first."""
+        queues = [_queue_of(worker)] if worker else {**self._app.workers, **self._app.queues()}
+        found = [job for queue in queues for job in read_all(self._app.caller, self._shards(queue))]
+        return sorted(found, key=lambda job: (job.next_at is None, job.next_at or 0.0, job.queue, job.id))
+
+    def __iter__(self) -> Iterator[RecurringJob]:
+        return iter(self.list())
+
+    def _act(self, worker: Target, id: str | int, change: entries.Change, what: str, who: str) -> bool:
+        queue, encoded = _queue_of(worker), self._id(worker, id)
+        before, now = change_entry(self._app.caller, self._shards(queue), encoded, change)
+        if before == now:
+            return False
+        self._note(queue, encoded, what, who)
+        return True
+
+    def _note(self, queue: str, id: bytes, what: str, who: str) -> None:
+        text = id.decode("utf-8", "replace")
+        entries.note_change(self._app.caller, self._app.namespace, queue, text, what, who)
+
+    def _id(self, worker: Target, id: str | int) -> bytes:
+        known = self._app.workers.get(_queue_of(worker))
+        dumped = known.codec.dump_id(id) if known and known.codec.dump_id else id
+        try:
+            return encode_id(dumped, self._app.settings.max_id_bytes)
+        except (TypeError, ValueError) as error:
+            raise SettingsError(str(error)) from error
+
+    def _worker(self, worker: Target) -> type[Worker[Any]]:
+        known = self._app.workers.get(_queue_of(worker))
+        if known is None or worker not in (known, known.queue_name):
+            raise SettingsError(
+                f"{short(worker)} is no worker of this application, nor the queue of one: that knows how payloads are "
+                "written"
+            )
+        return known
+
+    def _shards(self, queue: str) -> Sequence[Shard]:
+        known = self._app.workers.get(queue)
+        count = known.shards_count if known else self._app.queues().get(queue)
+        if count is None:
+            raise unknown_queue(queue, self._app.queues())
+        return self._app.shards(queue, count)
+
+
+def _queue_of(worker: Target) -> str:
+    return worker if isinstance(worker, str) else worker.queue_name
+
+
+def set_declared(caller: Caller, shards: Sequence[Shard], rows: Sequence[Declared]) -> None:
+    """
+    Has a queue's recurring jobs of the code be those that are declared: what the code has no more is removed. People's
+    pauses stay.
+    """
+    for row in rows:
+        change_entry(caller, shards, row.job.id, entries.set_by(row.rule, row.job.payload, "code"))
+    ids = {row.job.id.decode() for row in rows}
+    for job in read_all(caller, shards):
+        if job.origin == "code" and job.id not in ids:
+            change_entry(caller, shards, job.id.encode(), _gone_from_code)
+
+
+def _gone_from_code(known: Any) -> Any:
+    return None if known is not None and known.origin == "code" else known

@@ -1,0 +1,99 @@
+"""Following: what follows in a fake from jobs that are done, those that wait for others, and jobs that recur."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from lowkiq.job import KEPT_BYTES, EncodedJob
+from lowkiq.queue.letters import Letter
+from lowkiq.queue.recurring import dated
+from lowkiq.recurring import Declared
+from lowkiq.testing.model.shard_state import SECOND
+from lowkiq.testing.queues import FakeQueue
+
+#: What the job at the end of a batch waits for while more may come (batch.py).
+OPEN = ":open"
+
+
+class Following:
+    """
+    Args:
+        push: queues a validated job, of the worker with that queue.
+        declared: the jobs that recur, as the code has them.
+    """
+
+    def __init__(
+        self,
+        queues: Mapping[str, FakeQueue],
+        push: Callable[[str, EncodedJob], object],
+        declared: Sequence[Declared],
+        now: int,
+    ) -> None:
+        self._queues, self._push, self._declared, self._began = queues, push, declared, now
+        #: A queue and an id that waits → "queue shards_count id" of those that it waits for.
+        self._waits: dict[tuple[str, str], dict[str, None]] = {}
+        #: When those that recur are due next, by their place.
+        self._next: dict[int, int] = {}
+
+    def follow(self, letters: Iterable[tuple[str, bytes]]) -> None:
+        """Pushes what follows from jobs that are done."""
+        for _, record in letters:
+            letter = Letter.parse(b"", b"", record)
+            self._push(letter.queue, letter.job)
+
+    def note(self, queue: FakeQueue, job: EncodedJob) -> None:
+        """Notes a pushed job that waits for others, if it does, and holds it."""
+        names = _parted(job.after)
+        if names:
+            id = job.id.decode("utf-8", KEPT_BYTES)
+            self._waits.setdefault((queue.worker.queue_name, id), {}).update(dict.fromkeys(names))
+            queue.hold(id)
+
+    def wait(self, queue: str, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
+        """As Producer.wait."""
+        names = self._waits.get((queue, job.id.decode("utf-8", KEPT_BYTES)))
+        if names is None:
+            return False
+        names.update(dict.fromkeys(others))
+        if is_all:
+            names.pop(OPEN, None)
+        return True
+
+    def let_go(self) -> None:
+        """Has those run that wait for nothing any more."""
+        for (queue, id), names in list(self._waits.items()):
+            for name in [name for name in names if not self._is_here(name)]:
+                del names[name]
+            if not names:
+                del self._waits[queue, id]
+                self._queues[queue].let_go(id)
+
+    def fire(self, until: int) -> int | None:
+        """Pushes the job that recurs first, if it is due by then. Returns when it was."""
+        for place, row in enumerate(self._declared):
+            if place not in self._next:
+                self._next[place] = round(row.rule.after(self._began / SECOND) * SECOND)
+        at, place = min(((at, place) for place, at in self._next.items()), default=(until + 1, 0))
+        if at > until:
+            return None
+        row, seconds = self._declared[place], at / SECOND
+        payload = dated(row.worker.codec, row.job.payload, seconds) if row.rule.missed == "all" else row.job.payload
+        self._push(row.worker.queue_name, EncodedJob(row.job.id, payload, seconds))
+        self._next[place] = round(row.rule.after(seconds) * SECOND)
+        return at
+
+    def _is_here(self, name: str) -> bool:
+        """True while something of an id is queued, runs or is in the morgue; of a batch, while it is open."""
+        if name == OPEN:
+            return True
+        queue, _, id = name.split(" ", 2)
+        return queue in self._queues and self._queues[queue].has(id)
+
+
+def _parted(text: str) -> list[str]:
+    data, words, at = text.encode(), [], 0
+    while at < len(data):
+        colon = data.index(b":", at)
+        at = colon + 1 + int(data[at:colon])
+        words.append(data[colon + 1 : at].decode())
+    return words

@@ -1,0 +1,205 @@
+"""Jobs that recur: nodes fire them, each time once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.errors import Fenced, LowkiqError, SettingsError
+from lowkiq.job import shard_of
+from lowkiq.queue.recurring import Fired, fire, firing
+from lowkiq.queue.shard import Owned, Shard
+from lowkiq.recurring import set_declared
+from tests.node.driven import burst
+from tests.support import wait_until
+
+SHARDS = 2
+
+
+class Shop:
+    """An application of which the nodes note what they run."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self.app = app
+        self.ran: list[tuple[str, list[Any]]] = []
+
+        @app.worker(queue_name="reports", shards_count=SHARDS)
+        def report(id: str, payloads: list[Any]) -> None:
+            self.ran.append((id, payloads))
+
+        self.report = report
+
+    def shard(self, id: str) -> Shard:
+        return Shard(self.app.namespace, "reports", shard_of(id.encode(), SHARDS), SHARDS)
+
+    def own(self, id: str, node: str = "one") -> str:
+        """Acquires the shard of an id, and gives the epoch."""
+        owned = self.app.caller.run(self.shard(id).acquire(node, 60, 3))
+        assert isinstance(owned, Owned)
+        return owned.epoch
+
+    def set_next(self, id: str, at: float) -> None:
+        """Has an entry be due then, as if nobody had been there since."""
+        self.app.redis().zadd(self.shard(id).prefix + "recurs", {id: at})
+
+    def next_at(self, id: str) -> Any:
+        return next(job.next_at for job in self.app.recurring if job.id == id)
+
+    def now(self) -> float:
+        seconds, micros = self.app.redis().time()
+        return float(seconds + micros / 1e6)
+
+    def fire_all(self, id: str, epoch: str, node: str = "one") -> list[float]:
+        """Fires what is due of the shard of an id as a node does."""
+        found = self.app.caller.run(firing(self.shard(id)))
+        rows = [Fired(due, found.now + 60, [(b"1", float(due.expected))]) for due in found.due]
+        self.app.caller.run(fire(self.shard(id), node, epoch, rows))
+        return [float(due.expected) for due in found.due]
+
+
+@pytest.fixture
+def shop(app: Lowkiq) -> Shop:
+    return Shop(app)
+
+
+def test_what_is_due_is_pushed_once_and_is_due_again_later(shop: Shop) -> None:
+    shop.app.recurring.set(shop.report, "eu", "1h", payload={"of": "eu"})
+    due_at = shop.now() - 5
+    shop.set_next("eu", due_at)
+    burst(shop.app)
+    assert shop.ran == [("eu", [{"of": "eu"}])]
+    (entry,) = shop.app.recurring
+    assert entry.last_at == pytest.approx(due_at, abs=1e-5)
+    assert entry.next_at == pytest.approx(-(-shop.now() // 3600) * 3600, abs=3601)
+    assert shop.next_at("eu") > shop.now()
+
+
+def test_it_is_not_fired_before_its_time_nor_with_an_older_epoch_nor_twice(shop: Shop) -> None:
+    shop.app.recurring.set(shop.report, "eu", 60)
+    epoch = shop.own("eu")
+    assert shop.fire_all("eu", epoch) == []
+    shop.set_next("eu", shop.now() - 5)
+    found = shop.app.caller.run(firing(shop.shard("eu")))
+    rows = [Fired(found.due[0], found.now + 60, [(b"1", 1.0)])]
+    early = [Fired(found.due[0]._replace(expected=b"%.6f" % (found.now + 60)), found.now + 120, [(b"2", 1.0)])]
+    shop.app.caller.run(fire(shop.shard("eu"), "one", epoch, early))
+    with pytest.raises(Fenced):
+        shop.app.caller.run(fire(shop.shard("eu"), "one", str(int(epoch) - 1), rows))
+    for _ in range(2):
+        shop.app.caller.run(fire(shop.shard("eu"), "one", epoch, rows))
+    assert shop.report.queries.fetch(["eu"])[0].payloads == [1]
+    assert shop.app.metrics()["reports"].pushed == 1
+    shop.set_next("eu", shop.now() + 60)
+    shop.app.caller.run(fire(shop.shard("eu"), "one", epoch, early))
+    assert shop.app.metrics()["reports"].pushed == 1
+
+
+@pytest.mark.parametrize(("missed", "count"), [("merge", 1), ("skip", 0), ("all", 5)])
+def test_runs_that_nobody_fired(shop: Shop, missed: Any, count: int) -> None:
+    shop.app.recurring.set(shop.report, "eu", "1h", missed=missed, backlog=5)
+    late = shop.now() // 3600 * 3600 - 24 * 3600
+    if missed == "skip" and shop.now() % 3600 < 120:
+        shop.app.recurring.set(shop.report, "eu", "1h", missed=missed, offset=1800)
+        late += 1800
+    shop.set_next("eu", late)
+    burst(shop.app)
+    payloads = [payload for _, payloads in shop.ran for payload in payloads]
+    assert len(payloads) == count
+    if missed == "all":
+        times = [payload["due"] for payload in payloads]
+        assert times == [late + (20 + n) * 3600 for n in range(5)]
+    assert shop.next_at("eu") > shop.now()
+
+
+def test_one_that_is_paused_does_not_fire_and_misses_nothing(shop: Shop) -> None:
+    shop.app.recurring.set(shop.report, "eu", "1h")
+    assert shop.app.recurring.pause(shop.report, "eu", "it is summer", who="ann")
+    assert not shop.app.recurring.pause(shop.report, "eu")
+    (entry,) = shop.app.recurring
+    assert (entry.next_at, entry.paused.who, entry.paused.why) == (None, "ann", "it is summer")
+    shop.app.recurring.set(shop.report, "eu", "2h")
+    assert shop.next_at("eu") is None
+    assert shop.app.recurring.resume(shop.report, "eu")
+    assert shop.next_at("eu") > shop.now()
+    assert shop.app.recurring.run_now(shop.report, "eu").new == 1
+    assert shop.app.recurring.remove(shop.report, "eu")
+    assert not shop.app.recurring.remove(shop.report, "eu")
+    assert not list(shop.app.recurring)
+    with pytest.raises(LowkiqError, match="nothing recurs as 'eu'"):
+        shop.app.recurring.run_now(shop.report, "eu")
+
+
+def test_what_the_code_declares_is_set_and_what_it_has_no_more_is_removed(shop: Shop) -> None:
+    shop.app.every("0 3 * * *", tz="Europe/Berlin", id="night")(shop.report)
+    shop.app.every(300, id="often", offset=60)(shop.report)
+    shop.app.recurring.set(shop.report, "by hand", "1h")
+    shards = [Shard(shop.app.namespace, "reports", index, SHARDS) for index in range(SHARDS)]
+    set_declared(shop.app.caller, shards, shop.app._declared)
+    assert {job.id: job.origin for job in shop.app.recurring} == {"night": "code", "often": "code", "by hand": "api"}
+    shop.app.recurring.pause(shop.report, "often")
+    next_at = shop.next_at("night")
+    set_declared(shop.app.caller, shards, shop.app._declared)
+    assert (shop.next_at("night"), shop.next_at("often")) == (next_at, None)
+    set_declared(shop.app.caller, shards, shop.app._declared[1:])
+    assert {job.id for job in shop.app.recurring} == {"often", "by hand"}
+
+
+def test_a_node_sets_what_the_code_declares_and_fires_it_in_time(app: Lowkiq) -> None:
+    ran: list[list[Any]] = []
+
+    @app.every(1, id="tick")
+    def tick(_: str, payloads: list[Any]) -> None:
+        ran.append(payloads)
+
+    @app.every("1h")
+    def nothing() -> None:
+        """Takes no parameters."""
+
+    def run() -> bool:
+        burst(app)
+        return bool(ran)
+
+    wait_until(run)
+    assert {job.id for job in app.recurring} == {"tick", "nothing"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"every": "* * * *"}, "Wrong number of fields"),
+        ({"every": "0 0 31 2 *"}, "Bad day-of-month"),
+        ({"every": 0}, "from 0.1 to"),
+        ({"every": True}, "must be seconds"),
+        ({"every": 300, "offset": 300}, "less than the 300 seconds"),
+        ({"every": "1h", "tz": "UTC"}, "no time zone shifts"),
+        ({"every": "@daily", "tz": "Europe/Berln"}, "did you mean Europe/Berlin"),
+        ({"every": "@daily", "offset": 3}, "is for intervals"),
+        ({"every": 300, "missed": "some"}, '"merge", "all" or "skip"'),
+        ({"every": 300, "backlog": 0}, "from 1 to 1,000"),
+        ({"every": 300, "missed": "all", "payload": [1]}, "must be a mapping"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(shop: Shop, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        shop.app.recurring.set(shop.report, "eu", **options)
+    assert not list(shop.app.recurring)
+
+
+def test_two_of_one_id_in_the_code_are_refused(shop: Shop) -> None:
+    shop.app.every(300)(shop.report)
+    with pytest.raises(SettingsError, match="two jobs that recur as 'reports'"):
+        shop.app.every("1h")(shop.report)
+
+
+def test_an_entry_that_nobody_can_read_is_told_of_and_stops_no_other(shop: Shop) -> None:
+    shop.app.recurring.set(shop.report, "eu", "1h")
+    shop.app.redis().hset(shop.shard("us").prefix + "recurring", "us", b"rubbish")
+    for id in ("eu", "us"):
+        shop.set_next(id, shop.now() - 5)
+    burst(shop.app)
+    assert [id for id, _ in shop.ran] == ["eu"]
+    assert [job.id for job in shop.app.recurring] == ["eu"]
+    at: Any = shop.app.redis().zscore(shop.shard("us").prefix + "recurs", "us")
+    assert at > shop.now() + 60

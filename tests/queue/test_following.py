@@ -1,0 +1,92 @@
+"""What follows from jobs, and what waits for them: random histories, and safeguards that are taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from redis.exceptions import ResponseError
+
+from lowkiq import Lowkiq
+from lowkiq.errors import LowkiqError
+from tests import mutants
+from tests.queue import following_world
+from tests.queue.following_world import (
+    a_run_is_waited_for,
+    history,
+    many_wait_for_one,
+    who_waits_anew_is_not_told_of_before,
+)
+
+SCENES = (many_wait_for_one, a_run_is_waited_for, who_waits_anew_is_not_told_of_before)
+
+SEEDS = 100
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_each_follows_once_in_order_and_none_runs_too_early(app: Lowkiq, part: int) -> None:
+    for seed in range(part, SEEDS, 4):
+        app.redis().flushdb()
+        try:
+            history(app, seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_scene(app: Lowkiq, scene: Callable[[Lowkiq], None]) -> None:
+    scene(app)
+
+
+MUTANTS = {
+    "written_though_it_failed": ("settle.lua", "if done[ARGV[i]] then write_letter", "if true then write_letter"),
+    "received_twice": ("receive.lua", "is_news = remember(id, name)", "is_news = remember(id, name) or true"),
+    "forgotten_too_early": ("relay.lua", "if record == '' then", "if true then"),
+    "never_forgotten": ("receive.lua", "is_news = forget_letter(id, name)", "is_news = false"),
+    "numbers_do_not_rise": (
+        "letters.lua", "math.max(now_us(), (tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0) + 1)",
+        "1000000 - (tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0) % 1000",
+    ),
+    "taken_along_while_they_move": ("relay.lua", "redis.call('EXISTS', P .. 'feeders') == 1", "false"),
+    "received_while_more_is_to_come": (
+        "receive.lua", "redis.call('HEXISTS', P .. 'meta', 'whole') == 0", "false",
+    ),
+    "letters_left_behind": ("moving.lua", ", {'outbox', 'zset'}", ""),
+    "heard_left_behind": ("moving.lua", "{'heard', 'hash'}, ", ""),
+    "waits_left_behind": ("moving.lua", "{'waits', 'hash'}, ", ""),
+    "forgets_a_waiter": ("waiting.lua", "redis.call('ZADD', P .. 'waiters:' .. id, number, who)", ""),
+    "told_with_any_token": (
+        "receive.lua", "is_news = string.match(redis.call('HGET', P .. 'waits', id) or '', '^%d+') == ARGV[at + 3]",
+        "is_news = redis.call('HEXISTS', P .. 'waits', id) == 1",
+    ),
+    "told_while_it_runs": ("waiting.lua", "    or claim_of(P, id) ~= nil", ""),
+    "told_though_it_is_dead": (
+        "waiting.lua", " or redis.call('HEXISTS', P .. 'morgue:payloads', id) == 1", "",
+    ),
+    "told_though_it_is_queued": (
+        "waiting.lua", "return redis.call('HEXISTS', P .. 'payloads', id) == 1 or", "return",
+    ),
+    "lets_go_after_the_first": (
+        "waiting.lua", " or redis.call('EXISTS', P .. 'waits:' .. id) == 1 then return false", " then return false",
+    ),
+    "is_not_held": ("waiting.lua", "redis.call('ZADD', P .. 'held', 'NX', stamp(now_us()), id)", ""),
+    "tells_some_waiters": ("waiting.lua", "if #found < most then", "if true then"),
+}  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found_out(app: Lowkiq, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    file, safeguard, instead = MUTANTS[name]
+    mutants.replace(file, safeguard, instead, monkeypatch)
+    monkeypatch.setattr(following_world, "PATIENCE", 2.0)
+    tries: list[Callable[[], None]] = [partial(scene, app) for scene in SCENES]
+    tries += [partial(history, app, seed) for seed in range(200)]
+    for attempt in tries:
+        app.redis().flushdb()
+        try:
+            attempt()
+        except (AssertionError, ResponseError, LowkiqError):
+            return
+    pytest.fail("nothing has found it out")

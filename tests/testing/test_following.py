@@ -1,0 +1,100 @@
+"""The kit: what follows, waits and recurs does so in a fake as it would on nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq, current, testing
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.app = Lowkiq(namespace="following")
+        self.ran: list[tuple[str, list[Any]]] = []
+
+        @self.app.worker(queue_name="invoices")
+        def invoice(id: str, payloads: list[Any]) -> None:
+            self.ran.append((f"invoice {id}", payloads))
+
+        @self.app.worker(queue_name="orders", max_retry_count=0, batch_size=5)
+        def orders(payloads_by_id: dict[str, list[Any]]) -> None:
+            for id, payloads in payloads_by_id.items():
+                self.ran.append((f"order {id}", payloads))
+                current().then(invoice, [{"id": id, "payload": payloads[-1], "delay": 60}], of=id)
+            if "bad" in payloads_by_id:
+                raise ValueError("no")
+
+        @self.app.every("1h", id="hourly", missed="all")
+        def tidy(id: str, payloads: list[Any]) -> None:
+            self.ran.append((id, payloads))
+
+        self.invoice, self.orders, self.tidy = invoice, orders, tidy
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.ran]
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+def test_what_follows_is_pushed_once_its_job_is_done(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        shop.orders.perform_async([{"id": "17", "payload": "paid"}])
+        jobs.assert_not_pushed(shop.invoice)
+        jobs.drain()
+        jobs.assert_pushed(shop.invoice, id="17", payload="paid", delay=60, times=1)
+        assert shop.names == ["order 17"]
+        jobs.drain(until="+2m")
+    assert shop.ran == [("order 17", ["paid"]), ("invoice 17", ["paid"])]
+
+
+def test_nothing_follows_from_what_failed(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        shop.orders.perform_async([{"id": "bad"}])
+        jobs.drain(until="+10m")
+        jobs.assert_not_pushed(shop.invoice)
+
+
+def test_inline_what_follows_runs_at_once(shop: Shop) -> None:
+    with testing.inline(shop.app):
+        shop.orders.perform_async([{"id": "17"}])
+    assert shop.names == ["order 17", "invoice 17"]
+
+
+def test_a_job_waits_for_those_that_are_queued_run_or_dead(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        shop.invoice.perform_async([{"id": "all", "after": [(shop.orders, "17"), (shop.orders, "none")]}])
+        shop.orders.perform_async([{"id": "17", "delay": 60}])
+        jobs.drain()
+        assert shop.names == []
+        jobs.drain(until="+90s")
+        assert shop.names == ["order 17", "invoice all"]
+        shop.orders.perform_async([{"id": "bad"}])
+        shop.invoice.perform_async([{"id": "never", "after": [(shop.orders, "bad")]}])
+        jobs.drain(until="+5m")
+        assert "invoice never" not in shop.names
+
+
+def test_a_batch_ends_with_its_job(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        with shop.app.batch(on_done=(shop.invoice, {"id": "end"})) as batch:
+            batch.push(shop.orders, [{"id": n} for n in range(3)])
+            jobs.drain()
+            assert "invoice end" not in shop.names
+        jobs.drain()
+    assert shop.names[-1] == "invoice end"
+
+
+def test_jobs_that_recur_run_as_time_goes_on(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        start = jobs.now
+        jobs.drain()
+        assert shop.ran == []
+        jobs.drain(until="+3h")
+        hours = [start // 3_600 * 3_600 + n * 3_600 for n in (1, 2, 3)]
+    assert shop.ran == [("hourly", [{"due": hour}]) for hour in hours]
