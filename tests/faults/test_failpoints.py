@@ -1,7 +1,8 @@
 """
 A node, a producer, or what people do, is killed at each of its calls to Redis, one by one, or loses only its connection
-there: nothing is lost, nothing runs out of order, no more runs twice than was in hand, tags are counted as jobs have
-them, deletions can be undone, and an incident is there once.
+there; of calls that only read, the first stands for all where it makes no difference. Nothing is lost, nothing runs out
+of order, no more runs twice than was in hand, tags are counted as jobs have them, deletions can be undone, and an
+incident is there once.
 """
 
 from __future__ import annotations

@@ -44,6 +44,13 @@ OWN = {
     "limited": ("places", "rate"),
     "moving": ("feed", "mark_moved", "pack", "adopt", "drop_moved", "close_moved", "relayout", "SET"),
 }
+#: Commands and scripts that change nothing. A process that is killed at one of them leaves what it leaves when it is
+#: killed at the writes around it, and a lost request is to it what a lost reply is: of each, the first is struck in
+#: every way, and all as THE_OTHER_WAY.
+READS = {
+    "CONFIG", "GETRANGE", "HEXISTS", "HGET", "HGETALL", "HLEN", "INFO", "LINDEX", "TIME", "ZREVRANGE", "peek", "stats",
+}  # fmt: skip
+THE_OTHER_WAY = "reply lost"
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: they mostly wait.
@@ -182,6 +189,11 @@ def run_all(runs: Iterable[Run]) -> Iterator[Run]:
             yield run
 
 
+def most(call: str, count: int, how: str) -> int:
+    """At how many of its calls a process is struck in this way."""
+    return count if how == THE_OTHER_WAY or not set(call.split("+")) <= READS else 1
+
+
 def _kill_stuck(runs: Iterable[Run]) -> None:
     for run in runs:
         if time.monotonic() > run.deadline:
@@ -199,7 +211,7 @@ def main(socket: str, kind: str, how: str) -> None:
         own = [names for kind_of, names in OWN.items() if kind.startswith(kind_of)]
         if own:
             calls = Counter({call: count for call, count in calls.items() if any(name in call for name in own[0])})
-        points = [(call, ordinal) for call in sorted(calls) for ordinal in range(1, calls[call] + 1)]
+        points = [(call, ordinal) for call in sorted(calls) for ordinal in range(1, most(call, calls[call], how) + 1)]
         for _ in run_all([Run(socket, next(logs), kind, *point, how) for point in points]):
             pass
 
