@@ -18,7 +18,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long docs chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long test-rare docs chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -27,10 +27,13 @@ demo: $(VENV)/.for-demo ## replay this repository's history through four nodes a
 	@$(BIN)/python -m examples.demo --repo '$(REPO)'
 
 test: $(VENV)/.for-dev ## run the tests (ARGS='-k lease': some of them)
-	@$(BIN)/python -m pytest $(ABREAST) -m 'not long' $(ARGS)
+	@$(BIN)/python -m pytest $(ABREAST) -m 'not long and not rare' $(ARGS)
 
 test-long: $(VENV)/.for-dev ## run the long tests: Cluster, Sentinel, TLS, a kill at every call to Redis, chaos
-	@$(BIN)/python -m pytest $(ABREAST) -m long $(ARGS)
+	@$(BIN)/python -m pytest $(ABREAST) -m 'long and not rare' $(ARGS)
+
+test-rare: $(VENV)/.for-dev ## run the tests that a shorter one speaks for: all junk, a year of minutes, 500 histories
+	@$(BIN)/python -m pytest $(ABREAST) -m rare $(ARGS)
 
 docs: $(VENV)/.for-dev ## build the documentation site into build/site, every warning an error
 	@$(BIN)/python -m sphinx -c docs -b html -d build/doctrees -E -W --keep-going -q $(ARGS) . build/site

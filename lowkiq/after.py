@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from lowkiq.codec import join_words, split_words
 from lowkiq.errors import short
 
 #: Jobs that one job of a push may wait for; a batch has no such limit.
 MOST_AFTER: Final = 500
+
+#: What a job waits for as long as more may come of it (waiting.lua): no queue's name has a colon.
+OPEN: Final = ":open"
 
 #: Worker, or the name of its queue, and an id → "queue shards_count id", as scripts have it.
 NameOf = Callable[[Any, Any], str]
@@ -31,15 +35,28 @@ def names_of(after: Any, name_of: NameOf) -> list[str]:
         raise ValueError("after has no jobs: leave the key out to wait for none")
     names = []
     for pair in after:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004
-            raise TypeError(f"after has {short(pair)}, it must have pairs of a worker and an id: (OrderSync, 17)")
-        names.append(name_of(*pair))
+        match pair:
+            case (worker, id):
+                names.append(name_of(worker, id))
+            case _:
+                raise TypeError(f"after has {short(pair)}, it must have pairs of a worker and an id: (OrderSync, 17)")
     return list(dict.fromkeys(names))
 
 
-def joined(words: Iterable[str]) -> str:
-    """Words, each behind the number of its bytes and a colon."""
-    return "".join(f"{len(word.encode())}:{word}" for word in words)
+def word_of(names: Iterable[str]) -> str:
+    """The word of a job that waits for these."""
+    return join_words(map(str.encode, names)).decode()
+
+
+def names_in(word: str) -> list[str]:
+    """For whom a job with that word waits."""
+    return [name.decode() for name in split_words(word.encode())]
+
+
+def part_name(name: str) -> tuple[str, str]:
+    """The queue and the id of "queue shards_count id". Raises ValueError for what is no such name."""
+    queue, _, id = name.split(" ", 2)
+    return queue, id
 
 
 def circle(waits: Mapping[str, Sequence[str]]) -> list[str] | None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 
-from lowkiq.after import MOST_AFTER, joined
+from lowkiq.after import MOST_AFTER, OPEN, word_of
 from lowkiq.errors import LowkiqError
 from lowkiq.job import EncodedJob, NewJob, Pushed
 from lowkiq.worker import Worker
-
-#: What the job waits for until the batch is whole (waiting.lua).
-_OPEN: Final = ":open"
 
 
 class Producer(Protocol):
@@ -62,7 +59,7 @@ class Batch:
         return pushed
 
     def __enter__(self) -> Self:
-        self._producer.push([msgspec.structs.replace(self._on_done, after=joined([_OPEN]) + self._on_done.after)])
+        self._producer.push([msgspec.structs.replace(self._on_done, after=word_of([OPEN]) + self._on_done.after)])
         self._is_open = True
         return self
 

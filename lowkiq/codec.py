@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +35,25 @@ def dump_payload(payload: Any) -> bytes:
         _require_json(payload, "payload")
         raise ValueError(str(error)) from error
     return data
+
+
+def join_words(words: Iterable[bytes]) -> bytes:
+    """Words as one text: each behind the number of its bytes and a colon."""
+    return b"".join(b"%d:%b" % (len(word), word) for word in words)
+
+
+def split_words(text: bytes) -> list[bytes]:
+    """The words of such a text. Raises ValueError for what is none."""
+    words: list[bytes] = []
+    at = 0
+    while at < len(text):
+        colon = text.index(b":", at)
+        length = text[at:colon]
+        at = colon + 1 + int(length)
+        if not length.isdigit() or at > len(text):
+            raise ValueError("no words")
+        words.append(text[colon + 1 : at])
+    return words
 
 
 def identity(value: str) -> str:

@@ -10,7 +10,7 @@ from zlib import crc32
 
 import msgspec
 
-from lowkiq.after import NameOf, circle, joined, names_of
+from lowkiq.after import NameOf, circle, names_of, part_name, word_of
 from lowkiq.errors import InvalidJob, short, unknown_option
 from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
 
@@ -166,7 +166,7 @@ def encode_jobs(
                 encoded[-1].fewer = fewer.word_of(job)
                 if "after" in job and name_of:
                     others = names_of(job["after"], name_of)
-                    encoded[-1].after = joined(others)
+                    encoded[-1].after = word_of(others)
                     waits.setdefault(name_of(own, job["id"]), []).extend(others)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InvalidJob(_explain(number, job, error)) from error
@@ -176,7 +176,7 @@ def encode_jobs(
 
 
 def _shown(name: str) -> str:
-    queue, _, id = name.split(" ", 2)
+    queue, id = part_name(name)
     return f"{queue} {short(id)}"
 
 

@@ -325,7 +325,7 @@ def set_up(app: Lowkiq) -> Any:
 
 
 def sampled(names: Iterable[str]) -> list[Any]:
-    """All of them for the long tests, and a sample for the others."""
+    """All of them for the rare tests, and a sample for the others."""
     return [
-        name if number % 6 == 0 else pytest.param(name, marks=pytest.mark.long) for number, name in enumerate(names)
+        name if number % 6 == 0 else pytest.param(name, marks=pytest.mark.rare) for number, name in enumerate(names)
     ]

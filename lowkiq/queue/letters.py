@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
+from lowkiq.codec import join_words, split_words
 from lowkiq.errors import LowkiqError, Moved
 from lowkiq.job import FULL, KEPT_BYTES, EncodedJob
 from lowkiq.queue import keys
@@ -15,13 +16,16 @@ from lowkiq.queue.call import Argument, Call, Caller
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.ways import Ways
+from lowkiq.settings import NAME
 
 #: Letters that are taken along at a time, and bytes (the last one may exceed them): a millisecond of Redis.
 PAGE: Final = 200
 PAGE_BYTES: Final = 1 << 20
 #: Letters of a batch, at most: what follows from it is written in one script, as it is settled.
 MOST_LETTERS: Final = 1_000
-#: Words of a letter as it is received: its name, its kind, and those of a push.
+#: How many words a letter of each kind has, the id first.
+_WORDS: Final[Mapping[bytes, int]] = {b"push": len(FULL), b"forget": 1, b"ask": 2, b"told": 3}
+#: Words of a letter as it is received: its name, its kind, and at most those of a push.
 _RECEIVED: Final = 2 + len(FULL)
 
 
@@ -43,10 +47,14 @@ class Letter(NamedTuple):
     @classmethod
     def parse(cls, name: bytes, number: bytes, record: bytes) -> Self:
         """Raises ValueError for what is no letter."""
-        of, kind, queue, count, *words = _split(record)
-        if not words or not count.isdigit() or not 1 <= int(count) <= keys.MOST_SHARDS:
+        of, kind, queue, count, *words = split_words(record)
+        to = queue.decode()
+        is_one = len(words) == _WORDS.get(kind) and NAME.fullmatch(to) and count.isdigit()
+        if not is_one or not 1 <= int(count) <= keys.MOST_SHARDS:
             raise ValueError("no letter")
-        return cls(name, number, of, kind, queue.decode(), int(count), words)
+        if kind == b"push":
+            float(words[2] or 0)  # its score
+        return cls(name, number, of, kind, to, int(count), words)
 
     @property
     def job(self) -> EncodedJob:
@@ -60,13 +68,13 @@ class Letter(NamedTuple):
         """What takes its place once it has arrived: b"" if nothing does."""
         if self.kind != b"push":
             return b""
-        return _joined(self.of, b"forget", self.queue.encode(), b"%d" % self.shards_count, self.words[0])
+        return join_words([self.of, b"forget", self.queue.encode(), b"%d" % self.shards_count, self.words[0]])
 
 
 def push_letter(of: str, queue: str, shards_count: int, job: EncodedJob) -> bytes:
     """The record of a push of that job, which follows from that id."""
     words = [word if isinstance(word, bytes) else str(word).encode() for word in (getattr(job, name) for name in FULL)]
-    return _joined(of.encode("utf-8", KEPT_BYTES), b"push", queue.encode(), b"%d" % shards_count, *words)
+    return join_words([of.encode("utf-8", KEPT_BYTES), b"push", queue.encode(), b"%d" % shards_count, *words])
 
 
 class Outbox:
@@ -200,17 +208,3 @@ def _receive(shard: Shard, letters: Sequence[Letter]) -> Call[int]:
         words = [letter.name, letter.kind, *letter.words]
         arguments += words + [b""] * (_RECEIVED - len(words))
     return Call("receive", [shard.prefix], arguments, int)
-
-
-def _joined(*words: bytes) -> bytes:
-    return b"".join(b"%d:%b" % (len(word), word) for word in words)
-
-
-def _split(record: bytes) -> list[bytes]:
-    words: list[bytes] = []
-    at = 0
-    while at < len(record):
-        colon = record.index(b":", at)
-        at = colon + 1 + int(record[at:colon])
-        words.append(record[colon + 1 : at])
-    return words

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from lowkiq.after import OPEN, names_in, part_name
 from lowkiq.job import KEPT_BYTES, EncodedJob
 from lowkiq.queue.letters import Letter
 from lowkiq.queue.recurring import dated
 from lowkiq.recurring import Declared
 from lowkiq.testing.model.shard_state import SECOND
 from lowkiq.testing.queues import FakeQueue
-
-#: What the job at the end of a batch waits for while more may come (batch.py).
-OPEN = ":open"
 
 
 class Following:
@@ -43,7 +41,7 @@ class Following:
 
     def note(self, queue: FakeQueue, job: EncodedJob) -> None:
         """Notes a pushed job that waits for others, if it does, and holds it."""
-        names = _parted(job.after)
+        names = names_in(job.after)
         if names:
             id = job.id.decode("utf-8", KEPT_BYTES)
             self._waits.setdefault((queue.worker.queue_name, id), {}).update(dict.fromkeys(names))
@@ -86,14 +84,5 @@ class Following:
         """True while something of an id is queued, runs or is in the morgue; of a batch, while it is open."""
         if name == OPEN:
             return True
-        queue, _, id = name.split(" ", 2)
+        queue, id = part_name(name)
         return queue in self._queues and self._queues[queue].has(id)
-
-
-def _parted(text: str) -> list[str]:
-    data, words, at = text.encode(), [], 0
-    while at < len(data):
-        colon = data.index(b":", at)
-        at = colon + 1 + int(data[at:colon])
-        words.append(data[colon + 1 : at].decode())
-    return words

@@ -12,7 +12,7 @@ from benchmarks.scale import __main__ as scale
 from benchmarks.scale import steps
 
 #: Many processes start, one after another: slow beside others.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(600)]
 
 
 def test_every_row_of_make_bench_has_a_figure(redis_server, capsys):

@@ -11,7 +11,7 @@ from tests.browser.faults import FAULTS, SHORTEST
 from tests.browser.ten_minutes import run, tell
 from tests.browser.troubled_shop import TroubledShop
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(900)]
 
 
 def test_the_page_says_at_each_moment_what_is_wrong_and_since_when(tmp_path: Path, chromium: Browser) -> None:

@@ -32,6 +32,7 @@ def found(outcome: Outcome) -> str:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.rare  # .ci/run has two minutes of it
 def test_half_a_minute_of_every_fault_loses_nothing_and_keeps_the_order(tmp_path: Path) -> None:
     seed = int(os.environ.get("LOWKIQ_FAULTS_SEED", "20261121"))
     outcome = run(tmp_path, Standalone(tmp_path), seconds=30, seed=seed)

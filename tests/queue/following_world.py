@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from lowkiq import Lowkiq, clock
-from lowkiq.after import joined
+from lowkiq.after import word_of
 from lowkiq.errors import BeingResharded, Fenced, Moved, OtherLayout, Paused, Refused
 from lowkiq.job import EncodedJob, shard_of
 from lowkiq.queue import keys, resharding
@@ -110,7 +110,7 @@ class FollowingWorld:
             (self.random.choice(PIPELINE), self.random.choice(IDS)) for _ in range(self.random.randint(1, 3))
         }
         names = [f"{queue} 2 {other}" for queue, other in others]
-        self._run(push_call(self.shard(WAITING, id), [EncodedJob(id.encode(), payload, after=joined(names))]))
+        self._run(push_call(self.shard(WAITING, id), [EncodedJob(id.encode(), payload, after=word_of(names))]))
         self.expected.setdefault((WAITING, id), []).append(payload)
         self.waits.setdefault(id, set()).update(others)
 
@@ -352,7 +352,7 @@ def many_wait_for_one(app: Lowkiq) -> None:
     world.caller.run(push_call(world.shard("a", "one"), [EncodedJob(b"one", b"1")]))
     for number in range(450):
         id = f"waits-{number}"
-        job = EncodedJob(id.encode(), b"w", after=joined(["a 2 one"]))
+        job = EncodedJob(id.encode(), b"w", after=word_of(["a 2 one"]))
         world.caller.run(push_call(world.shard(WAITING, id), [job]))
         world.expected[WAITING, id] = [b"w"]
     world.finish()

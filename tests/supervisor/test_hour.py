@@ -10,7 +10,7 @@ import pytest
 from tests.supervisor.hour import Hour
 from tests.support import running_redis
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.rare
 
 
 @pytest.mark.timeout(600)

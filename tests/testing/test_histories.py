@@ -16,7 +16,7 @@ from tests.queue.model import history
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.testing.histories import check_history, load
 
-#: Histories in every run of the tests; and in the long one.
+#: Histories in every run of the tests; and in the rare one.
 SOME, ALL = 100, 500
 
 
@@ -54,7 +54,7 @@ def test_a_fake_does_what_a_node_does(check: Callable[[int], None]) -> None:
         check(seed)
 
 
-@pytest.mark.long
+@pytest.mark.rare
 @pytest.mark.timeout(900)
 def test_a_fake_does_what_a_node_does_in_many_histories(check: Callable[[int], None]) -> None:
     for seed in range(ALL):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from lowkiq.admin.pauses import Hold, Waits, parse_hold
+from lowkiq.after import OPEN, part_name
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.call import Caller, pairs
 from lowkiq.queue.shard import Shard
@@ -18,8 +20,6 @@ from lowkiq.transport.server import Command
 AT_ONCE: Final = 100
 #: Of what an id waits for, how many are told of.
 SHOWN: Final = 10
-#: What an id waits for while more may come (waiting.lua). It was asked for first, so it is among those.
-OPEN: Final = b":open"
 
 
 def read_holds(caller: Caller, shards: Sequence[Shard], limit: int) -> list[Hold]:
@@ -66,7 +66,10 @@ def _read_waits(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> dict[byte
 
 
 def _waits(total: int, left: int, names: Sequence[bytes]) -> Waits:
-    is_open = OPEN in names
-    found = [name.decode("utf-8", KEPT_BYTES).split(" ", 2) for name in names if name != OPEN]
-    first = tuple((words[0], words[2]) for words in found if len(words) == 3)  # noqa: PLR2004
-    return Waits(left - is_open, total, first, is_open)
+    texts = [name.decode("utf-8", KEPT_BYTES) for name in names]
+    is_open = OPEN in texts  # it was asked for first, so it is among the first
+    first: list[tuple[str, str]] = []
+    for text in texts:
+        with contextlib.suppress(ValueError):  # OPEN is no name; and anybody may write to Redis
+            first.append(part_name(text))
+    return Waits(left - is_open, total, tuple(first), is_open)

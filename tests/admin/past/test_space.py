@@ -25,7 +25,7 @@ def lengths(chance: random.Random, median: float) -> Durations:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.rare
 @pytest.mark.timeout(600)
 def test_a_year_of_a_hundred_queues_takes_what_the_docs_state(app: Lowkiq) -> None:
     chance, redis, namespace = random.Random(7), app.redis(), app.settings.namespace

@@ -122,7 +122,7 @@ def test_a_roll_out_from_four_to_six_loses_nothing_keeps_order_and_stalls_no_sha
     assert stall < DRAIN
 
 
-@pytest.mark.long
+@pytest.mark.rare
 @pytest.mark.timeout(300)
 def test_a_deployment_scaled_from_two_to_six_and_back_and_rolled_out_loses_nothing_and_waits_for_no_lease(
     start: Start, app: Lowkiq

@@ -157,8 +157,8 @@ def test_a_node_that_vanishes_is_a_warning_until_somebody_has_it_forgotten(nodes
     first, second = start(nodes), start(nodes)
     wait_until(lambda: told(nodes) == [3, 4])
     second.kill()
-    gone = wait_until(lambda: moves(nodes))[0]
-    assert "went away without saying goodbye" in gone.says and gone.severity == "warn"
+    (gone,) = wait_until(lambda: [move for move in moves(nodes) if move.severity == "warn"])
+    assert "went away without saying goodbye" in gone.says
     wait_until(lambda: alerts(nodes) == ["vanished"])
     wait_until(lambda: read_incidents(nodes.app.caller, nodes.namespace, kind="vanished"))
     assert first.is_running()
