@@ -51,6 +51,13 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     blocked_since: float | None = None
     #: Payloads that `keep` has dropped, since another one of their id was to be kept.
     superseded: int = 0
+    #: Since when the first of what follows from its jobs waits to be taken along; None: nothing does.
+    unsent_since: float | None = None
+    #: Ids that wait for other jobs, and since when the first of them does.
+    dependent: int = 0
+    dependent_since: float | None = None
+    #: When the next of its recurring jobs fires; None: none does.
+    fires_at: float | None = None
     #: How often its queue was resharded, and one more; a lower one than others' is of a shard that is being moved.
     generation: int = 1
 
@@ -247,7 +254,7 @@ def total(parts: Iterable[QueueMetrics | ShardMetrics]) -> QueueMetrics:
 
 def _empty(*counters: bytes) -> list[Any]:
     """The row of stats.lua of a shard that holds nothing."""
-    return [*[0] * 6, b"", *counters[:-1], b"", b"0", b"0", 0, *(b"", 0, 0, 0, b""), counters[-1]]
+    return [*[0] * 6, b"", *counters[:-1], b"", b"0", b"0", 0, *(b"", 0, 0, 0, b""), counters[-1], *(b"", 0, b"", b"")]
 
 
 def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetrics:
@@ -255,8 +262,10 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
     if not row or isinstance(row[0], bytes):  # names of keys of other types
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
         row = _empty(*[b"0"] * len(COUNTERS))
-    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row[:-6]
-    paused, at_rest, held, blocked, blocked_since, superseded = row[-6:]
+    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row[:-10]
+    paused, at_rest, held, blocked, blocked_since, superseded, unsent_since, dependent, dependent_since, fires_at = row[
+        -10:
+    ]
     texts = zip(COUNTERS, (processed, failed, pushed, merged, superseded), strict=True)
     *counters, superseded = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
@@ -274,6 +283,10 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         int(blocked),
         bounded(blocked_since) if blocked_since else None,
         superseded,
+        bounded(unsent_since) / 1e6 if unsent_since else None,
+        int(dependent),
+        bounded(dependent_since) if dependent_since else None,
+        bounded(fires_at) if fires_at else None,
         shard.generation,
     ]
     caller.met.tell(shard.prefix, found, SHARD_KEPT)

@@ -40,6 +40,7 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "queues.failing": queue_checks.failing,
     "queues.blocked": queue_checks.blocked,
     "queues.paused": queue_checks.paused,
+    "queues.following": queue_checks.following,
     "queues.reshards": queue_checks.reshards,
     "queues.settings": queue_checks.settings,
     "queues.limits": queue_checks.limits,

@@ -158,6 +158,11 @@ def paused(subject: Subject) -> Iterator[Verdict]:
     yield from of_alerts(subject, "paused")
 
 
+def following(subject: Subject) -> Iterator[Verdict]:
+    """What follows from jobs is sent, what recurs fires, and nothing waits for others for long."""
+    yield from of_alerts(subject, "unsent", "recurring", "dependent")
+
+
 def reshards(subject: Subject) -> Iterator[Verdict]:
     """Queues that are being resharded: an alert says if that stands still."""
     found = of_alerts(subject, "reshard")

@@ -128,6 +128,19 @@ def paused(app: Lowkiq) -> None:
     open_queue(app).actions.pause("we count", who="ann")
 
 
+def waits(name: str, ago: float, scale: float = 1.0) -> Callable[[Lowkiq], None]:
+    """Something of a shard's that has waited so long."""
+
+    def make(app: Lowkiq) -> None:
+        beat(app)
+        prefix = open_queue(app).shard.prefix
+        app.redis().zadd(prefix + name, {"17": (time.time() - ago) * scale})
+        if name == "held":
+            app.redis().hset(prefix + "waits", "17", "1 1")
+
+    return make
+
+
 def no_queue(app: Lowkiq) -> None:
     app.redis().flushall()
     beat(app)
@@ -150,6 +163,9 @@ MADE: dict[str, Callable[[Lowkiq], None]] = {
     "growing morgue": dying,
     "blocked": blocked,
     "paused": paused,
+    "unsent": waits("outbox", 60.0, 1e6),
+    "recurring": waits("recurs", 60.0),
+    "dependent": waits("held", 7_200.0),
     "reshard": stands_still,
     "unreadable": lambda app: (beat(app), app.redis().hset(keys.queues(app.settings.namespace), "odd", "x"))[0],
     "doubled": doubled,

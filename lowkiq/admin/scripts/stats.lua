@@ -3,7 +3,9 @@
 -- returns {now, then for each key {queued, retries, those that wait for their own run, claimed, claims, morgue, oldest
 --          due of the others or '', processed, failed, pushed, merged, owner or '', seconds its lease still has, epoch, those
 --          that are due later, since when and by whom it is paused or '' (pausing.lua), 1 if nothing claimed of it starts,
---          held ids (holding.lua), blocked ones, since when the first of them is or '', superseded},
+--          held ids (holding.lua), blocked ones, since when the first of them is or '', superseded, since when the first
+--          letter waits (letters.lua) or '', ids that wait for others (waiting.lua), since when the first of them does or
+--          '', when the next entry fires (recurring.lua) or ''},
 --          or {name of a key that is of another type ...}}
 --@ shard now stamp clock_back count attempt
 --@ pausing rests
@@ -14,11 +16,11 @@ local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', 
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
   ['morgue:newer'] = 'hash', blocked = 'zset', tracks = 'hash', watch = 'string', paused = 'string', held = 'zset',
   holds = 'hash', tenants = 'hash', lanes = 'zset', lanes_later = 'zset', rules = 'hash', debounced = 'hash',
-  spaced = 'zset'}
+  spaced = 'zset', outbox = 'zset', waits = 'hash', recurs = 'zset'}
 -- What mostly is not there, what is met most often first; each with what tells that it is, and that it is of its type.
 local RARE = {'errors', 'morgue:payloads', 'morgue:errors', 'behind', 'asides', 'tags', 'tag_counts', 'claimed_tags',
   'morgue:tags', 'blocked', 'held', 'holds', 'paused', 'tenants', 'lanes', 'lanes_later', 'rules', 'debounced', 'spaced',
-  'crashes', 'cancels', 'checkpoints', 'morgue:newer', 'tracks'}
+  'crashes', 'cancels', 'checkpoints', 'morgue:newer', 'tracks', 'outbox', 'waits', 'recurs'}
 local LENGTH = {hash = 'HLEN', zset = 'ZCARD', string = 'STRLEN'}
 local now = now_us()
 local reply = {stamp(now)}
@@ -36,6 +38,21 @@ local function lengths_of_rare(P)
   return lengths
 end
 
+-- The score of the first of a sorted set, '' where it is not among those that are there.
+local function first_of(P, name, lengths)
+  return lengths[name] and redis.call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')[2] or ''
+end
+
+-- Since when the first of those that wait for others does. People's holds are among the held; of very many older ones not
+-- all are looked at.
+local function waits_since(P, lengths)
+  local held = lengths.waits and redis.call('ZRANGE', P .. 'held', 0, 19, 'WITHSCORES') or {}
+  for i = 1, #held, 2 do
+    if redis.call('HEXISTS', P .. 'waits', held[i]) == 1 then return held[i + 1] end
+  end
+  return ''
+end
+
 local function read(P)
   local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen',
     'superseded')
@@ -51,9 +68,8 @@ local function read(P)
   local lease_end = tonumber(owner[2]) or 0
   redis.call('HLEN', P .. 'payloads') -- only its type matters here
   local claimed = redis.call('LLEN', P .. 'claim') / 2
-  local claims, lengths, paused, since = math.min(claimed, 1), lengths_of_rare(P), nil, ''
+  local claims, lengths, paused = math.min(claimed, 1), lengths_of_rare(P), nil
   if lengths.paused then paused = redis.call('GET', P .. 'paused') end
-  if lengths.blocked then since = redis.call('ZRANGE', P .. 'blocked', 0, 0, 'WITHSCORES')[2] end
   if lengths.asides then
     local asides = redis.call('HGETALL', P .. 'asides')
     for i = 1, #asides, 2 do
@@ -76,7 +92,8 @@ local function read(P)
     later,
     paused or '',
     paused and is_at_rest(P, now) and 1 or 0,
-    lengths.held or 0, lengths.blocked or 0, since, counters[7] or '0',
+    lengths.held or 0, lengths.blocked or 0, first_of(P, 'blocked', lengths), counters[7] or '0',
+    first_of(P, 'outbox', lengths), lengths.waits or 0, waits_since(P, lengths), first_of(P, 'recurs', lengths),
   }
 end
 
