@@ -6,14 +6,24 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from lowkiq.admin import recurring as entries
-from lowkiq.admin.recurring import RecurringJob, change_entry, read_all, read_entry
+from lowkiq.admin.recurring import (
+    Action,
+    RecurringJob,
+    act,
+    change_entry,
+    in_order,
+    note_change,
+    read_all,
+    read_entry,
+    set_by,
+)
 from lowkiq.errors import LowkiqError, SettingsError, short, unknown_queue
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.homes import home_of
+from lowkiq.queue.layouts import opened
 from lowkiq.queue.recurring import dated
-from lowkiq.queue.shard import Shard
+from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.recurrence import BACKLOG, Every, Missed, Rule, make_rule
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
@@ -118,53 +128,55 @@ class Recurring:
         """
         rule = make_rule(every, offset=offset, tz=tz, missed=missed, backlog=backlog)
         row = declared(self._app, self._worker(worker), {"id": id, "payload": payload}, rule)
-        queue, change = row.worker.queue_name, entries.set_by(rule, row.job.payload, "api")
-        before, now = change_entry(self._app.caller, self._shards(queue), row.job.id, change)
+        queue, change = row.worker.queue_name, set_by(rule, row.job.payload, "api")
+        (layout,) = opened(self._app.caller, self._app.namespace, {queue: row.worker.shards_count}).values()
+        if isinstance(layout, Exception):
+            raise layout
+        shards = shards_of(self._app.namespace, {queue: layout})
+        before, now = change_entry(self._app.caller, shards, row.job.id, change)
         if before != now:
-            self._note(queue, row.job.id, f"is now {rule.words}", who)
+            note_change(self._app.caller, shards[0], row.job.id, f"is now {rule.words}", who)
 
     def pause(self, worker: Target, id: str | int, reason: str = "", *, who: str = "") -> bool:
         """Has it not fire until it is resumed. False: there is none, or it is paused already."""
-        return self._act(worker, id, entries.pause_by(self._app.caller, who, reason), "was paused", who)
+        return self._act(worker, id, "pause", who, reason)
 
     def resume(self, worker: Target, id: str | int, *, who: str = "") -> bool:
         """Has it fire again, from its next time on: what was due meanwhile is not missed. False: it is not paused."""
-        return self._act(worker, id, entries.resume, "was resumed", who)
+        return self._act(worker, id, "resume", who)
 
     def remove(self, worker: Target, id: str | int, *, who: str = "") -> bool:
         """Ends it; what is queued of it runs. One of the code comes back when a node starts. False: there is none."""
-        return self._act(worker, id, entries.remove, "was removed", who)
+        return self._act(worker, id, "remove", who)
 
-    def run_now(self, worker: Target, id: str | int) -> Pushed:
+    def run_now(self, worker: Target, id: str | int, *, who: str = "") -> Pushed:
         """Pushes it once more now, as if it were due; its times stay as they are. Raises LowkiqError: there is none."""
-        known, encoded, caller = self._worker(worker), self._id(worker, id), self._app.caller
-        _, entry = read_entry(caller, home_of(caller, self._shards(known.queue_name), encoded), encoded)
+        return self.run_encoded(self._worker(worker), self._id(worker, id), who)
+
+    def run_encoded(self, worker: type[Worker[Any]], id: bytes, who: str) -> Pushed:
+        """The same, with the id as Redis has it."""
+        caller, queue = self._app.caller, worker.queue_name
+        shards = self._shards(queue)
+        _, entry = read_entry(caller, home_of(caller, shards, id), id)
         if entry is None:
-            raise LowkiqError(f"nothing recurs as {short(id)} in {known.queue_name}: see `lowkiq recurring list`")
+            name = short(id.decode("utf-8", "replace"))
+            raise LowkiqError(f"nothing recurs as {name} in {queue}: see `lowkiq recurring list`")
         now = redis_time(caller)
-        payload = dated(known.codec, entry.payload, now) if entry.rule.missed == "all" else entry.payload
-        return self._app.push_validated(known.queue_name, [EncodedJob(encoded, payload, now)])
+        payload = dated(worker.codec, entry.payload, now) if entry.rule.missed == "all" else entry.payload
+        pushed = self._app.push_validated(queue, [EncodedJob(id, payload, now)])
+        note_change(caller, shards[0], id, "was run", who)
+        return pushed
 
     def list(self, worker: Target | None = None) -> Sequence[RecurringJob]:
         """The jobs that recur, of one worker or of all queues that there are, those that fire next first."""
         queues = [_queue_of(worker)] if worker else {**self._app.workers, **self._app.queues()}
-        found = [job for queue in queues for job in read_all(self._app.caller, self._shards(queue))]
-        return sorted(found, key=lambda job: (job.next_at is None, job.next_at or 0.0, job.queue, job.id))
+        return in_order(read_all(self._app.caller, [shard for queue in queues for shard in self._shards(queue)]))
 
     def __iter__(self) -> Iterator[RecurringJob]:
         return iter(self.list())
 
-    def _act(self, worker: Target, id: str | int, change: entries.Change, what: str, who: str) -> bool:
-        queue, encoded = _queue_of(worker), self._id(worker, id)
-        before, now = change_entry(self._app.caller, self._shards(queue), encoded, change)
-        if before == now:
-            return False
-        self._note(queue, encoded, what, who)
-        return True
-
-    def _note(self, queue: str, id: bytes, what: str, who: str) -> None:
-        text = id.decode("utf-8", "replace")
-        entries.note_change(self._app.caller, self._app.namespace, queue, text, what, who)
+    def _act(self, worker: Target, id: str | int, action: Action, who: str, reason: str = "") -> bool:
+        return act(self._app.caller, self._shards(_queue_of(worker)), self._id(worker, id), action, who, reason)
 
     def _id(self, worker: Target, id: str | int) -> bytes:
         known = self._app.workers.get(_queue_of(worker))
@@ -201,7 +213,7 @@ def set_declared(caller: Caller, shards: Sequence[Shard], rows: Sequence[Declare
     pauses stay.
     """
     for row in rows:
-        change_entry(caller, shards, row.job.id, entries.set_by(row.rule, row.job.payload, "code"))
+        change_entry(caller, shards, row.job.id, set_by(row.rule, row.job.payload, "code"))
     ids = {row.job.id.decode() for row in rows}
     for job in read_all(caller, shards):
         if job.origin == "code" and job.id not in ids:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,8 @@ AT_ONCE: Final = 500
 #: Tries to change an entry that others change, too.
 TRIES: Final = 10
 
+#: What people ask of an entry.
+Action = Literal["pause", "resume", "remove"]
 Change = Callable[[Entry | None], Entry | None]
 
 
@@ -83,24 +85,41 @@ def set_by(rule: Rule, payload: bytes, origin: Any) -> Change:
     return lambda known: Entry(rule, payload, origin, known.paused if known else None)
 
 
-def pause_by(caller: Caller, who: str, why: str) -> Change:
-    """Pauses an entry."""
+def act(caller: Caller, shards: Sequence[Shard], id: bytes, action: Action, who: str = "", why: str = "") -> bool:
+    """Does what somebody asks of an entry, and notes it. False: there is none, or nothing to change."""
+    change, what = _pause_by(caller, who, why), "was paused"
+    if action != "pause":
+        change, what = {"resume": (_resume, "was resumed"), "remove": (_remove, "was removed")}[action]
+    before, now = change_entry(caller, shards, id, change)
+    if before == now:
+        return False
+    note_change(caller, shards[0], id, what, who)
+    return True
+
+
+def _pause_by(caller: Caller, who: str, why: str) -> Change:
     told = b"%.6f " % redis_time(caller) + pause_text(who, why)
     return lambda known: known and (known if known.paused else msgspec.structs.replace(known, paused=told))
 
 
-def resume(known: Entry | None) -> Entry | None:
-    """Has an entry fire again, at its next time from now on."""
+def _resume(known: Entry | None) -> Entry | None:
     return known and msgspec.structs.replace(known, paused=None)
 
 
-def remove(_: Entry | None) -> None:
-    """Removes an entry."""
+def _remove(_: Entry | None) -> None:
+    return None
+
+
+def note_change(caller: Caller, shard: Shard, id: bytes, what: str, who: str) -> None:
+    """Notes what somebody did to a recurring job of the shard's queue."""
+    name = printable(id.decode("utf-8", "replace"), 100)
+    says = f"Recurring job {name} of {printable(shard.queue, 60)} {what}"
+    note_deed(caller, shard.namespace, shard.queue, "recurring", says, who)
 
 
 def read_all(caller: Caller, shards: Iterable[Shard]) -> Iterator[RecurringJob]:
     """The jobs that recur in these shards. What can't be read is told of, and left out."""
-    for shard in shards:
+    for shard, _ in _sizes(caller, shards):
         cursor = b"0"
         while True:
             scan = ("HSCAN", f"{shard.prefix}recurring", cursor, "COUNT", AT_ONCE)
@@ -109,6 +128,43 @@ def read_all(caller: Caller, shards: Iterable[Shard]) -> Iterator[RecurringJob]:
             yield from _jobs(caller, shard, dict(entries))
             if int(cursor) == 0:
                 break
+
+
+def read_soonest(caller: Caller, shards: Iterable[Shard], limit: int) -> tuple[list[RecurringJob], int]:
+    """
+    The jobs of these shards that fire next, the soonest first, at most so many, and how many recur in all. Those that
+    are paused come last, and only where all are shown.
+    """
+    sizes = _sizes(caller, shards)
+    count = sum(size for _, size in sizes)
+    if count <= limit:
+        return in_order(read_all(caller, [shard for shard, _ in sizes])), count
+    heads = [("ZRANGE", f"{shard.prefix}recurs", 0, limit - 1, "WITHSCORES") for shard, _ in sizes]
+    found = [
+        (float(at), shard, id)
+        for (shard, _), head in zip(sizes, caller.read(heads, []), strict=True)
+        for id, at in pairs(head)
+    ]
+    wanted: dict[Shard, list[bytes]] = {}
+    for _, shard, id in sorted(found, key=lambda row: row[0])[:limit]:
+        wanted.setdefault(shard, []).append(id)
+    jobs = list[RecurringJob]()
+    for shard, ids in wanted.items():
+        (texts,) = caller.read([("HMGET", f"{shard.prefix}recurring", *ids)], [None] * len(ids))
+        jobs += _jobs(caller, shard, {id: text for id, text in zip(ids, texts, strict=True) if text})
+    return in_order(jobs), count
+
+
+def in_order(jobs: Iterable[RecurringJob]) -> list[RecurringJob]:
+    """Those that fire next first, and those that are paused last."""
+    return sorted(jobs, key=lambda job: (job.next_at is None, job.next_at or 0.0, job.queue, job.id))
+
+
+def _sizes(caller: Caller, shards: Iterable[Shard]) -> list[tuple[Shard, int]]:
+    """The shards in which anything recurs, and how many jobs do."""
+    every = list(shards)
+    counts = caller.read([("HLEN", f"{shard.prefix}recurring") for shard in every], 0)
+    return [(shard, int(count)) for shard, count in zip(every, counts, strict=True) if count]
 
 
 def _jobs(caller: Caller, shard: Shard, entries: Mapping[bytes, bytes]) -> Iterator[RecurringJob]:
@@ -133,15 +189,3 @@ def _jobs(caller: Caller, shard: Shard, entries: Mapping[bytes, bytes]) -> Itera
                 entry.payload,
             )
     caller.met.tell(key, met)
-
-
-def note_change(caller: Caller, namespace: str, queue: str, id: str, what: str, who: str) -> None:
-    """Notes what somebody did to a recurring job."""
-    note_deed(
-        caller,
-        namespace,
-        queue,
-        "recurring",
-        f"Recurring job {printable(id, 100)} of {printable(queue, 60)} {what}",
-        who,
-    )

@@ -114,7 +114,7 @@ def remove(context: typer.Context, queue: Queue, id: Id, require: Require = None
 def run_now(context: typer.Context, queue: Queue, id: Id, require: Require = None) -> None:
     """Pushes a job that recurs once more, now. It takes the application."""
     with opened_app(require or context.obj) as app:
-        app.recurring.run_now(queue, id)
+        app.recurring.run_now(queue, id, who=who())
     typer.echo(f"{_name(queue, id)} is due now; its times stay as they are")
 
 

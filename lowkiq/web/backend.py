@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 from lowkiq.admin.jobs.actions import Progress
 from lowkiq.admin.jobs.bulks import Bulk
@@ -17,9 +17,10 @@ from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tra
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import read_layouts
 from lowkiq.admin.pauses import Hold, pause_text
+from lowkiq.admin.recurring import Action, RecurringJob, act, read_soonest
 from lowkiq.admin.sessions import end_session, read_ended_sessions
 from lowkiq.app import Lowkiq
-from lowkiq.errors import unknown_queue
+from lowkiq.errors import LowkiqError, unknown_queue
 from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Caller
 from lowkiq.queue.homes import home_of
@@ -28,6 +29,8 @@ from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.transport.connect import client_for_people
 from lowkiq.web.security.access import SESSION_SECONDS
 
+#: What people ask of a job that recurs.
+RECURRING_ACTIONS: Final = ("pause", "resume", "run_now", "remove")
 #: Tracked ids that a page shows.
 PINNED: Final = 50
 
@@ -97,6 +100,31 @@ class Backend:
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
         return read_hold(self.caller, home_of(self.caller, shards, encoded), encoded)
+
+    def recurring(self, queue: str | None, limit: int) -> tuple[list[RecurringJob], int]:
+        """The jobs that recur, of one queue or all, as `read_soonest` has them. Raises UnknownQueue."""
+        layouts = self.layouts()
+        shards = self._shards(queue) if queue else shards_of(self.namespace, layouts)
+        return read_soonest(self.caller, shards, limit)
+
+    def act_on_recurring(self, queue: str, id: str, action: str, who: str, why: str = "") -> bool:
+        """
+        Does what somebody asks of a job that recurs: one of RECURRING_ACTIONS.
+
+        Returns:
+            False: there is none of that id, or nothing to change.
+
+        Raises:
+            UnknownQueue, LowkiqError, ValueError: of the id.
+        """
+        shards, encoded = self._shards(queue), encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
+        if action != "run_now":
+            return act(self.caller, shards, encoded, cast("Action", action), who, why)
+        worker = self._app.workers.get(queue)
+        if worker is None:
+            raise LowkiqError(f"this view has no worker of {queue}, which it takes to run one now: start it with -r")
+        self._app.recurring.run_encoded(worker, encoded, who)
+        return True
 
     def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""

@@ -141,6 +141,7 @@ def page_paths(queue: str, id: str) -> list[str]:
         *(f"/queues/{queue}?view={view}" for view in views),
         f"/queues/{queue}/job?id={quote(id, safe='')}",
         *(f"/queues/{queue}/{page}" for page in ASKING),
+        "/recurring",
         "/bulks",
         "/help",
         "/incidents",

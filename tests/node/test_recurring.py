@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from lowkiq import Lowkiq
-from lowkiq.errors import Fenced, LowkiqError, SettingsError
+from lowkiq.admin.recurring import read_entry
+from lowkiq.errors import Fenced, LowkiqError, Moved, SettingsError
 from lowkiq.job import shard_of
-from lowkiq.queue.recurring import Fired, fire, firing
+from lowkiq.node.chores import clockwork
+from lowkiq.queue import resharding
+from lowkiq.queue.recurring import Fired, fire, firing, recur
+from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Owned, Shard
 from lowkiq.recurring import set_declared
+from lowkiq.shared_page import DeadNode
+from tests import mutants
 from tests.node.driven import burst
 from tests.support import wait_until
 
@@ -203,3 +211,96 @@ def test_an_entry_that_nobody_can_read_is_told_of_and_stops_no_other(shop: Shop)
     assert [job.id for job in shop.app.recurring] == ["eu"]
     at: Any = shop.app.redis().zscore(shop.shard("us").prefix + "recurs", "us")
     assert at > shop.now() + 60
+
+
+def moves_with_its_id_and_fires_once(shop: Shop) -> None:
+    """A queue is resharded, and an owner of before fires what it has read."""
+    shop.app.recurring.set(shop.report, "eu", "1h")
+    shop.app.recurring.set(shop.report, "paused", "1h")
+    shop.app.recurring.pause(shop.report, "paused")
+    shop.set_next("eu", shop.now() - 5)
+    old = [Shard(shop.app.namespace, "reports", index, SHARDS) for index in range(SHARDS)]
+    epoch = shop.own("eu")
+    read = shop.app.caller.run(firing(shop.shard("eu")))
+    moving = resharding.begin(shop.app.caller, shop.app.namespace, "reports", 3)
+    new = Shard(shop.app.namespace, "reports", shard_of(b"eu", 3), moving.own)
+    for shard in old:
+        route = Route.of(shop.app.namespace, "reports", moving, shard.index)
+        owned = shop.app.caller.run(route.acquire("mover", 600, 99, [DeadNode("one", ())], is_marked=False))
+        assert isinstance(owned, Owned)
+        for _ in resharding.steps(shop.app.caller, route, "mover", owned.epoch):
+            has_all = shop.app.redis().hexists(new.prefix + "meta", "whole")
+            assert has_all or not shop.app.caller.run(firing(new)).due
+    resharding.end(shop.app.caller, shop.app.namespace, "reports", moving)
+    with pytest.raises((Fenced, Moved)):
+        shop.app.caller.run(fire(shop.shard("eu"), "one", epoch, [Fired(read.due[0], None, [(b"1", 1.0)])]))
+    assert {job.id: job.next_at is None for job in shop.app.recurring} == {"eu": False, "paused": True}
+    burst(shop.app)
+    assert [id for id, _ in shop.ran] == ["eu"]
+
+
+def changes_that_cross_are_both_made(shop: Shop) -> None:
+    """Somebody pauses an entry while its code changes it."""
+    shop.app.recurring.set(shop.report, "eu", "1h")
+    (entry,) = shop.app.recurring
+    shard, caller = shop.shard("eu"), shop.app.caller
+    text, known = read_entry(caller, shard, b"eu")
+    assert known is not None and entry.paused is None
+    shop.app.recurring.pause(shop.report, "eu")
+    assert not caller.run(recur(shard, b"eu", text, known.text, shop.now() + 60))
+    assert shop.next_at("eu") is None
+
+
+@pytest.mark.parametrize("scene", [moves_with_its_id_and_fires_once, changes_that_cross_are_both_made])
+def test_a_scene(shop: Shop, scene: Callable[[Shop], None]) -> None:
+    scene(shop)
+
+
+MUTANTS = {
+    "fires_twice": ("fire.lua", "if known and known == expected and", "if"),
+    "fires_early": ("fire.lua", " and expected * 1000000 <= now then", " then"),
+    "fires_with_any_epoch": ("fire.lua", "fence(P, ARGV[1], ARGV[2]) or ", ""),
+    "fires_no_more": (
+        "fire.lua", "redis.call('ZADD', P .. 'recurs', following, id)", "redis.call('ZREM', P .. 'recurs', id)",
+    ),
+    "forgets_when": ("fire.lua", "redis.call('HSET', P .. 'recur_last', id, expected)", ""),
+    "fires_before_all_has_come": ("firing.lua", "redis.call('EXISTS', P .. 'feeders') == 1", "false"),
+    "left_behind": ("moving.lua", "{'recurring', 'hash'}, ", ""),
+    "overwrites": ("recur.lua", "if (redis.call('HGET', P .. 'recurring', id) or '') ~= ARGV[3] then return 0 end", ""),
+    "fires_though_it_is_paused": ("recur.lua", "  redis.call('ZREM', P .. 'recurs', id)\n", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found_out(shop: Shop, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    mutants.replace(*MUTANTS[name], monkeypatch)
+    for scene in (
+        test_it_is_not_fired_before_its_time_nor_with_an_older_epoch_nor_twice,
+        test_what_is_due_is_pushed_once_and_is_due_again_later,
+        test_one_that_is_paused_does_not_fire_and_misses_nothing,
+        changes_that_cross_are_both_made,
+        moves_with_its_id_and_fires_once,
+    ):
+        shop.app.redis().flushdb()
+        shop.ran.clear()
+        try:
+            scene(shop)
+        except (AssertionError, ResponseError, LowkiqError, pytest.fail.Exception):
+            return
+    pytest.fail("nothing has found it out")
+
+
+def test_large_backlogs_are_made_up_for_in_several_calls(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(clockwork, "MOST_PUSHED", 10)
+
+    def noted(shard: Shard, node: str, epoch: str, rows: Any) -> Any:
+        sizes.append(sum(len(row.payloads) for row in rows))
+        return fire(shard, node, epoch, rows)
+
+    monkeypatch.setattr(clockwork, "fire", noted)
+    for number in range(12):
+        shop.app.recurring.set(shop.report, f"id-{number}", "1h", missed="all", backlog=4)
+        shop.set_next(f"id-{number}", shop.now() // 3600 * 3600 - 24 * 3600)
+    burst(shop.app)
+    assert sum(len(payloads) for _, payloads in shop.ran) == sum(sizes) == 48 and max(sizes) <= 10

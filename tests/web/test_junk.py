@@ -21,12 +21,12 @@ VIEWS = ("due", "retries", "in_flight", "morgue")
 PAGES = (
     "/", "/?span=1h", "/nodes", "/bulks", *(f"/queues/q?view={view}" for view in VIEWS), "/queues/q?span=30d",
     "/queues/q?pattern=*", "/queues/q?view=retries&error=boom", "/queues/q/job?id=1", "/queues/q/job?id=dead",
-    "/queues/q?tag=eu", "/queues/q?view=morgue&tag=eu", "/search?q=zz",
+    "/queues/q?tag=eu", "/queues/q?view=morgue&tag=eu", "/search?q=zz", "/recurring",
 )  # fmt: skip
 API = (
     "stats", "nodes", "queues", "queues/q", "queues/q?errors=1",
     "queues/q/failures", "queues/q/failures?view=morgue",
-    "history", "history?span=5m", "history?queue=q&span=5m",
+    "history", "history?span=5m", "history?queue=q&span=5m", "recurring",
     "bulks", "token", "openapi.json", *(f"queues/q/jobs?view={view}" for view in VIEWS), "queues/q/jobs?pattern=*",
     "queues/q/job?id=1", "queues/q/job?id=dead", "queues/q/jobs?tag=eu", "tracked", "queues/q/statistics", "search?q=1",
 )  # fmt: skip

@@ -25,6 +25,8 @@ logger = structlog.get_logger("lowkiq")
 
 #: Shards that are looked at in one round trip.
 TOGETHER: Final = 100
+#: Payloads that one call pushes, unless those of a single entry are more.
+MOST_PUSHED: Final = 1_000
 #: Seconds after which a shard is looked at again that could not be.
 AGAIN: Final = 1.0
 #: Seconds until an entry that can't be read, or fired, is tried again.
@@ -110,7 +112,15 @@ class Clockwork(threading.Thread):
             self._look_at[lease] = asked_at + AGAIN
 
     def _all_fired(self, lease: Owned, found: Firing) -> list[Fired]:
-        return [self._fired(lease.shard.queue, due, found.now) for due in found.due]
+        """What a call fires. With large backlogs those are several: what is left is due when it has been done."""
+        fired, pushes = list[Fired](), 0
+        for due in found.due:
+            entry = self._fired(lease.shard.queue, due, found.now)
+            pushes += len(entry.payloads)
+            if fired and pushes > MOST_PUSHED:
+                break
+            fired.append(entry)
+        return fired
 
     def _fired(self, queue: str, due: Due, now: float) -> Fired:
         """What an entry pushes. One that nobody can read, or whose package is not here, is told of and tried later."""

@@ -43,6 +43,8 @@ REQUESTS = {
     "resume": ("/api/v1/queues/q/resume", None),
     "getReshard": ("/api/v1/queues/q/reshard", None),
     "reshard": ("/api/v1/queues/q/reshard", {"shards": 8}),
+    "getRecurring": ("/api/v1/recurring?queue=q", None),
+    "actOnRecurring": ("/api/v1/queues/q/recurring", {"id": "1", "action": "pause"}),
     "getSettings": ("/api/v1/queues/q/settings", None),
     "setSettings": ("/api/v1/queues/q/settings", {"set": {"concurrency": 10}}),
     "getBulks": ("/api/v1/bulks", None),

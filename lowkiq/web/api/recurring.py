@@ -1,0 +1,95 @@
+"""The API's recurring jobs: which there are, and what can be done about one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.concurrency import run_in_threadpool
+
+from lowkiq.admin.pauses import MOST_WHY, Pause
+from lowkiq.admin.recurring import RecurringJob
+from lowkiq.errors import BeingResharded, LowkiqError, UnknownQueue
+from lowkiq.recurrence import Rule
+from lowkiq.web.api.input import Rejected
+from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
+from lowkiq.web.security.guard import who_of
+
+
+class RecurringQuery(msgspec.Struct, frozen=True):
+    """Of which queue, and how many."""
+
+    queue: Annotated[str | None, Meta(description="All queues without it.")] = None
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="Jobs, at most.")] = 200
+
+
+class RecurringRow(msgspec.Struct, frozen=True):
+    """A job that recurs."""
+
+    queue: str
+    id: str
+    words: Annotated[str, Meta(description="When it recurs, for people.")]
+    rule: Annotated[Rule, Meta(description="The same: seconds, or the five fields of cron.")]
+    origin: Annotated[Literal["code", "api"], Meta(description="The code declares it, or somebody has set it.")]
+    next_at: Annotated[float | None, Meta(description="Unix time of its next run; null while it is paused.")]
+    last_at: Annotated[float | None, Meta(description="For when it was run last; null: it was not yet.")]
+    paused: Annotated[Pause | None, Meta(description="Since when, by whom and why it is paused.")]
+
+
+class RecurringReply(msgspec.Struct, frozen=True):
+    """Jobs that recur."""
+
+    jobs: Annotated[list[RecurringRow], Meta(description="Those that run next first; those that are paused last.")]
+    count: Annotated[int, Meta(description="How many recur. Where that is more, those that are paused are left out.")]
+
+
+class RecurringRequest(msgspec.Struct, frozen=True):
+    """What a job that recurs is to do."""
+
+    id: str
+    action: Literal["pause", "resume", "run_now", "remove"]
+    reason: Annotated[str, Meta(max_length=MOST_WHY, description="Of a pause.")] = ""
+
+
+class RecurringDone(msgspec.Struct, frozen=True):
+    """Result of an action."""
+
+    changed: Annotated[bool, Meta(description="False: nothing recurs as that id, or there was nothing to change.")]
+
+
+@operation("GET", "/api/v1/recurring", "getRecurring", query=RecurringQuery, refusals=NO_QUEUE)
+async def recurring(call: ApiCall) -> RecurringReply:
+    """Jobs that recur, of one queue or of all."""
+    query: RecurringQuery = call.query
+    jobs, count = await run_in_threadpool(call.view.backend.recurring, query.queue, query.limit)
+    return RecurringReply([_row(job) for job in jobs], count)
+
+
+@operation(
+    "POST",
+    "/api/v1/queues/{queue}/recurring",
+    "actOnRecurring",
+    description="To run one now takes a view that has the worker. One of the code comes back when a node starts.",
+    body=RecurringRequest,
+    refusals=NO_QUEUE,
+    examples={"pause": {"id": "report", "action": "pause", "reason": "it is summer"}},
+)
+async def act_on_recurring(call: ApiCall) -> RecurringDone:
+    """Pause, resume, run now or remove a job that recurs."""
+    body, who = call.body, who_of(call.request)
+    act = call.view.backend.act_on_recurring
+    try:
+        return RecurringDone(await run_in_threadpool(act, call.queue, body.id, body.action, who, body.reason))
+    except (BeingResharded, UnknownQueue):
+        raise
+    except (LowkiqError, ValueError) as error:
+        raise Rejected(400, str(error)) from error
+
+
+def _row(job: RecurringJob) -> RecurringRow:
+    id = job.id.encode("utf-8", "backslashreplace").decode()
+    return RecurringRow(
+        job.queue, id, job.rule.words, job.rule, "code" if job.origin == "code" else "api", job.next_at, job.last_at,
+        job.paused,
+    )  # fmt: skip
