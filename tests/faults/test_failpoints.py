@@ -29,6 +29,8 @@ WHAT_THEY_DO = {
     "limited async node": {"places", "keep_places", "rate"},
     "impatient node": {"abandon"},
     "moving node": {"feed", "mark_moved", "adopt", "drop_moved+pack", "end_feed", "close_moved", "relayout"},
+    "following node": {"relay", "receive", "ask_again", "firing", "fire", "settle+claim"},
+    "following producer": {"push", "wait"},
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
     "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "newer", "unblock", "note_alerts"}

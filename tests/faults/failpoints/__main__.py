@@ -23,6 +23,7 @@ from typing import Any
 
 from lowkiq import log
 from lowkiq.environment import ExitCode
+from tests.faults.failpoints.following import FollowingScenario
 from tests.faults.failpoints.people import People
 from tests.faults.failpoints.scenario import Scenario, in_child
 from tests.faults.failpoints.tripwire import Tripwire, make_scripts_unknown
@@ -34,6 +35,8 @@ KINDS = (
     "limited async node",
     "impatient node",
     "moving node",
+    "following node",
+    "following producer",
     "producer",
     "awaiting producer",
     "people",
@@ -42,6 +45,7 @@ KINDS = (
 OWN = {
     "impatient": ("abandon",),
     "limited": ("places", "rate"),
+    "following": ("relay", "receive", "ask_again", "firing", "fire", "settle", "push", "wait"),
     "moving": ("feed", "mark_moved", "pack", "adopt", "drop_moved", "close_moved", "relayout", "SET"),
 }
 #: Commands and scripts that change nothing. A process that is killed at one of them leaves what it leaves when it is
@@ -67,7 +71,7 @@ class Run:
     def __init__(
         self, socket: str, log: Path, kind: str, call: str | None = None, ordinal: int = 0, how: str = ""
     ) -> None:
-        self.scenario = Scenario(
+        self.scenario = (FollowingScenario if kind.startswith("following") else Scenario)(
             socket,
             f"failpoint{os.getpid()}-{log.stem}",
             is_async="async" in kind,
@@ -101,11 +105,11 @@ class Run:
         self.wrongs += self._at_the_end("second" if self.is_second_needed else "first", most_twice)
 
     def _producer(self) -> Iterator[bool]:
-        is_plain = self.kind == "producer"
+        is_plain = self.kind != "awaiting producer"
         run = self.scenario.run_producer if is_plain else self.scenario.run_awaiting_producer
         yield self._fork(lambda: self._struck(run))
         self._judge_first(0)
-        if self.is_killed:
+        if self.is_killed or isinstance(self.scenario, FollowingScenario):
             self.scenario.push()
         yield self._fork(lambda: self.scenario.run_node("second"))
         self._judge_second()
@@ -122,6 +126,9 @@ class Run:
         self.wrongs += self._at_the_end("second", 0)
 
     def _at_the_end(self, last: str, most_twice: int) -> list[str]:
+        if isinstance(self.scenario, FollowingScenario):
+            self.scenario.is_counted = self.kind == "following node"
+            return self.scenario.wrongs(last, most_twice)
         return [*People(self.scenario).tags_wrong(), *self.scenario.wrongs(last, most_twice)]
 
     @property
