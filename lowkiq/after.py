@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from lowkiq.codec import join_words, split_words
 from lowkiq.errors import short
@@ -13,6 +13,9 @@ MOST_AFTER: Final = 500
 
 #: What a job waits for as long as more may come of it (waiting.lua): no queue's name has a colon.
 OPEN: Final = ":open"
+
+#: A job as it is named where circles are looked for.
+Name = TypeVar("Name", bound=Hashable)
 
 #: Worker, or the name of its queue, and an id → "queue shards_count id", as scripts have it.
 NameOf = Callable[[Any, Any], str]
@@ -59,11 +62,11 @@ def part_name(name: str) -> tuple[str, str]:
     return queue, id
 
 
-def circle(waits: Mapping[str, Sequence[str]]) -> list[str] | None:
+def circle(waits: Mapping[Name, Sequence[Name]]) -> list[Name] | None:
     """A circle of jobs that wait for one another, among those that are named here; None if there is none."""
-    done: set[str] = set()
+    done: set[Name] = set()
     for start in waits:
-        path: dict[str, None] = {}
+        path: dict[Name, None] = {}
         stack = [(start, iter(waits[start]))] if start not in done else []
         while stack:
             name, others = stack[-1]

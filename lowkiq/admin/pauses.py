@@ -34,6 +34,8 @@ class Waits(msgspec.Struct, frozen=True):
     first: tuple[tuple[str, str], ...] = ()
     #: It ends a batch to which more may come.
     is_open: bool = False
+    #: Jobs that wait for one another, of which it is one, or waits for one: none of them runs by itself.
+    circle: tuple[tuple[str, str], ...] = ()
 
 
 class Hold(Pause, frozen=True, kw_only=True):
@@ -75,12 +77,20 @@ def parse_hold(found: list[Unreadable], key: str, id: bytes, since: bytes | floa
 
 def waits_text(waits: Waits) -> str:
     """For what an id waits."""
-    some = ", ".join(f"{queue} {printable(id, 40)}" for queue, id in waits.first)
+    some = ", ".join(map(_job, waits.first))
     more = f" and {waits.left - len(waits.first):,} more" if waits.left > len(waits.first) else ""
     done = f"{waits.total - waits.left:,} of {waits.total:,} are done"
     if waits.is_open:
         return f"ends a batch to which more may come; {done}"
-    return f"waits for {some}{more}; {done}" if some else done
+    told = f"waits for {some}{more}; {done}" if some else done
+    if waits.circle:
+        told += f"; {', '.join(map(_job, waits.circle))} wait for one another: let one of them go, or delete it"
+    return told
+
+
+def _job(job: tuple[str, str]) -> str:
+    queue, id = job
+    return f"{queue} {printable(id, 40)}"
 
 
 def by_whom(pause: Pause) -> str:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from lowkiq import Lowkiq, SettingsError
+from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.failures import named, read_groups
 from lowkiq.admin.jobs.search import Search
@@ -47,6 +48,9 @@ SomeIds = Annotated[list[str], typer.Argument(metavar="ID...")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
 AllBlocked = Annotated[bool, typer.Option("--all", help="All that are blocked.")]
+#: Ids that a question names.
+NAMED: Final = 10
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
@@ -54,11 +58,13 @@ def cancel(
     context: typer.Context,
     queue: Queue,
     ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    yes: Yes = False,
     require: Require = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancels jobs: deletes what is queued of them, and asks those that run to stop."""
+    """Cancels jobs: what is queued of them is deleted, what runs is asked to stop. It asks if others wait for them."""
     with opened_app(require or context.obj) as app:
+        _ask_if_waited_for(actions_on(app, queue), ids, yes=yes)
         count = with_ids(actions_on(app, queue).cancel, ids)
         _note(app, queue, "cancel", ids, count)
         typer.echo(json.dumps({"cancelled": count}) if as_json else f"{count} cancelled")
@@ -180,12 +186,13 @@ def morgue_revive(
 def morgue_delete(
     context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, yes: Yes = False, require: Require = None
 ) -> None:
-    """Deletes jobs for good. With --all it tells how many, and asks."""
+    """Deletes jobs for good. With --all it tells how many, and asks; so it does if others wait for them."""
     with opened_app(require or context.obj) as app:
         actions = actions_on(app, queue)
         if _all_or(ids, every) and not yes:
             count = app.metrics()[queue].morgue_length
             typer.confirm(f"Delete all {count} jobs in the morgue of {queue}?", abort=True)
+        _ask_if_waited_for(actions, ids, yes=yes)
         if every:
             count = actions.morgue_delete_all_jobs()
             typer.echo(f"{count} deleted")
@@ -238,10 +245,12 @@ def blocked_delete(
     context: typer.Context,
     queue: Queue,
     ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    yes: Yes = False,
     require: Require = None,
 ) -> None:
-    """Deletes jobs with all their payloads."""
+    """Deletes jobs with all their payloads. It asks if others wait for them."""
     with opened_app(require or context.obj) as app:
+        _ask_if_waited_for(actions_on(app, queue), ids, yes=yes)
         deleted = with_ids(lambda some: actions_on(app, queue).delete_and_keep("blocked", some), ids)
         way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
         typer.echo(f"{deleted.moved} deleted{way_back}")
@@ -257,6 +266,14 @@ def _unblock(require: str | None, queue: str, action: str, ids: list[str] | None
             count = with_ids(actions.retry if action == "retry" else actions.skip, ids)
         _note(app, queue, action, ids, count)
         typer.echo(f"{count} {'retried' if action == 'retry' else 'skipped'}")
+
+
+def _ask_if_waited_for(actions: Actions, ids: list[str] | None, *, yes: bool) -> None:
+    """Asks before an end on which others run that wait for it (`after`)."""
+    found: list[str] = [] if yes else with_ids(actions.waited_for, ids or [])
+    if found:
+        named = ", ".join(printable(id, 60) for id in found[:NAMED]) + (", …" if len(found) > NAMED else "")
+        typer.confirm(f"Other jobs wait for {named}: they run once nothing is left of it. Go on?", abort=True, err=True)
 
 
 def _note(app: Lowkiq, queue: str, action: str, ids: list[str] | None, count: int) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, cast
 
+import msgspec
+
 from lowkiq.admin.jobs.actions import Progress
 from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.finder import Finder
-from lowkiq.admin.jobs.holding import read_hold
+from lowkiq.admin.jobs.holding import read_circle, read_hold
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
@@ -99,7 +101,11 @@ class Backend:
         """Who holds an id; None: nobody does. Raises ValueError for what can't be an id."""
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        return read_hold(self.caller, home_of(self.caller, shards, encoded), encoded)
+        hold = read_hold(self.caller, home_of(self.caller, shards, encoded), encoded)
+        if hold is None or hold.waits is None:
+            return hold
+        waits = msgspec.structs.replace(hold.waits, circle=read_circle(self.caller, self._shards, queue, hold))
+        return msgspec.structs.replace(hold, waits=waits)
 
     def recurring(self, queue: str | None, limit: int) -> tuple[list[RecurringJob], int]:
         """The jobs that recur, of one queue or all, as `read_soonest` has them. Raises UnknownQueue."""

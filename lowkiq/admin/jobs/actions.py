@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from lowkiq.admin.jobs import pausing
+from lowkiq.admin.jobs.holding import read_waited_for
 from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
@@ -157,6 +158,10 @@ class Actions:
         calls = [Call("newer", [shard.prefix], some, list) for shard, some in self._by_shard(ids)]
         replies: list[list[bytes]] = raise_first(self._caller.run_all(calls))
         return [id.decode("utf-8", KEPT_BYTES) for reply in replies for id in reply]
+
+    def waited_for(self, ids: Iterable[str | int]) -> list[str]:
+        """Tells for which of these ids other jobs wait (`after`): those run once nothing is left of them."""
+        return [id for shard, some in self._by_shard(ids) for id in read_waited_for(self._caller, shard, some)]
 
     def all_behind_newer(self) -> int:
         """Counts such jobs in the whole morgue."""

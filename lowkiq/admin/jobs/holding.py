@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from lowkiq.admin.pauses import Hold, Waits, parse_hold
-from lowkiq.after import OPEN, part_name
+from lowkiq.after import OPEN, circle, part_name
+from lowkiq.errors import LowkiqError
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.call import Caller, pairs
+from lowkiq.queue.homes import home_of
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import Unreadable, quoted
 from lowkiq.transport.server import Command
@@ -20,6 +22,8 @@ from lowkiq.transport.server import Command
 AT_ONCE: Final = 100
 #: Of what an id waits for, how many are told of.
 SHOWN: Final = 10
+#: Jobs among which a circle is looked for.
+STEPS: Final = 50
 
 
 def read_holds(caller: Caller, shards: Sequence[Shard], limit: int) -> list[Hold]:
@@ -33,6 +37,30 @@ def read_hold(caller: Caller, shard: Shard, id: bytes) -> Hold | None:
     """Who holds an id; None: nobody does."""
     (since,) = caller.read([("ZSCORE", f"{shard.prefix}held", id)], None)
     return None if since is None else _of_shard(caller, shard, [(id, since)])[0]
+
+
+def read_circle(
+    caller: Caller, shards_of: Callable[[str], Sequence[Shard]], queue: str, hold: Hold
+) -> tuple[tuple[str, str], ...]:
+    """Jobs that wait for one another, as far as a few steps from an id show them. `shards_of` may raise LowkiqError."""
+    known: dict[tuple[str, str], Sequence[tuple[str, str]]] = {(queue, hold.id): hold.waits.first if hold.waits else ()}
+    ahead = list(known[queue, hold.id])
+    while ahead and len(known) < STEPS:
+        one = ahead.pop(0)
+        if one in known:
+            continue
+        found, id = None, one[1].encode("utf-8", KEPT_BYTES)
+        with contextlib.suppress(LowkiqError):
+            found = read_hold(caller, home_of(caller, shards_of(one[0]), id), id)
+        known[one] = found.waits.first if found and found.waits else ()
+        ahead += known[one]
+    return tuple(circle(known) or ())
+
+
+def read_waited_for(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> list[str]:
+    """Those of some ids of a shard for which other jobs wait (waiting.lua)."""
+    (found,) = caller.read([("ZMSCORE", f"{shard.prefix}waiters", *ids)], [None] * len(ids))
+    return [id.decode("utf-8", KEPT_BYTES) for id, score in zip(ids, found, strict=True) if score is not None]
 
 
 def _of_shard(caller: Caller, shard: Shard, rows: Sequence[tuple[bytes, bytes | float]]) -> list[Hold]:

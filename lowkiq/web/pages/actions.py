@@ -180,6 +180,7 @@ def _question(view: View, request: Request, order: Order, late: str) -> Response
         jobs=jobs,
         way_back=_way_back(view, order),
         late=late,
+        waited_for=_waited_for(view, order),
         conditions=_conditions(order.match) if order.is_all else "",
         fields=_fields(order, count),
         named=order.ids[:NAMED],
@@ -197,6 +198,15 @@ def _way_back(view: View, order: Order) -> str:
     if view.backend.actions(order.queue).can_keep(order.match.view, order.ids):
         return f"It can be undone for {KEPT_SECONDS} seconds."
     return "There is no way back: this is too much to be kept for an undo. Fewer jobs at a time can be undone."
+
+
+def _waited_for(view: View, order: Order) -> str:
+    """Names the ids whose end others wait for."""
+    if order.is_all or order.action not in {"delete", "cancel"}:
+        return ""
+    found = view.backend.actions(order.queue).waited_for(order.ids)
+    more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
+    return ", ".join(printable(id, 60) for id in found[:NAMED]) + more
 
 
 def _conditions(match: Match) -> str:

@@ -87,7 +87,7 @@ class FollowingScenario(Scenario):
 
     def _run(self, node: Node) -> int:
         lease_keeper.RENEWALS_A_TTL = 400
-        post.ASK_AGAIN = 0.1
+        post.ASK_AGAIN = 0.1  # type: ignore[misc]
         return node.run()
 
     def _direct(self, name: str) -> None:
