@@ -114,6 +114,7 @@ class Shop:
 
     def fill(self) -> None:
         """Something for every page: done, failing, dead, slow and scheduled jobs."""
+        self.app.recurring.set(self.orders, "sweep", "15m")
         self.push(*(f"order-{number}" for number in range(300)), *(f"bad-{number}" for number in range(30)))
         self.mail.perform_async({"id": f"user-{number}@example.com", "payload": number} for number in range(20))
         self.mail.perform_async([{"id": "newsletter", "payload": "hello", "perform_in": 4_000_000_000}])

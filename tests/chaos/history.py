@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.chaos import journal
-from tests.chaos.world.queues import LIMITS, LOADS
+from tests.chaos.world.queues import FOLLOWING, LIMITS, LOADS
 
 #: A payload: queue, id, number.
 Payload = tuple[str, str, int]
@@ -132,7 +132,27 @@ def read(directory: Path) -> History:
         history.killers = {(queue, id, number) for queue, id, number in told["killers"]}
         history.tags = told.get("tags", [])
         history.queued = {(queue, id, number) for queue, id, number in told["queued"]}
+    history.pushes |= dict(_followed(history))
     return history
+
+
+def _followed(history: History) -> Iterator[tuple[Payload, Push]]:
+    """
+    What follows is as good as pushed by the last run that has written it: that one was settled, or it would have run
+    again; unless it was cancelled or buried in between. What was pushed twice, and so ran twice, follows twice.
+    """
+    for (queue, id), records in history.rows.items():
+        written: dict[int, list[float]] = {}
+        for record in records if queue in FOLLOWING else ():
+            for number in record["n"] if record["k"] == "commit" and record["a"] else ():
+                written.setdefault(number, []).append(record["t"])
+        for number, times in written.items():
+            payload = (queue, id, number)
+            is_sure = payload not in history.morgue | history.queued and not is_cancelled(history, payload)
+            push = Push(times[-1], times[-1] if is_sure else None)
+            if is_sure and len(times) > 1 and payload in history.pushes:
+                push = history.pushes[payload]
+            yield (FOLLOWING[queue], id, number), push
 
 
 def _put_back(history: History, record: dict[str, Any]) -> None:

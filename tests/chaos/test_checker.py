@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -354,3 +355,15 @@ def test_a_start_within_the_throttle_is_found_and_explained_by_a_process_that_ha
     stopped = of_fewer(*runs, pushed=2, faults=(Window("pause node", 0.5, 0.9, (1,)),))
     assert (stopped.too_early, stopped.too_early_explained) == ([], 1)
     assert of_fewer(*by_time(run(1, "A.0", 5, 1), run(6.1, "B.0", 6, 2)), pushed=2).is_good
+
+
+def test_what_follows_is_owed_once_its_source_is_written_unless_that_was_buried(tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    commits = [record(1, "begin", "A.0", 5, 1, 2), record(2, "commit", "A.0", 5, 1, 2)]
+    (rows / "batches.17.log").write_text("".join(json.dumps(one) + "\n" for one in commits))
+    (tmp_path / "left.json").write_text(json.dumps({"morgue": [["batches", "17", 2]], "killers": [], "queued": []}))
+    (tmp_path / "pauses.jsonl").touch()
+    found = histories.read(tmp_path)
+    assert found.pushes == {("after-batches", "17", 1): Push(2, 2), ("after-batches", "17", 2): Push(2, None)}
+    assert check(found).lost == [("after-batches", "17", 1)]

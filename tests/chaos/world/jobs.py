@@ -202,8 +202,12 @@ class Run:
     def _commit(self) -> None:
         for id in list(self._open):
             del self._open[id]
-            if not self._write(id, "commit", n=[payload["n"] for payload in self._payloads[id]]):
+            numbers = [payload["n"] for payload in self._payloads[id]]
+            if not self._write(id, "commit", n=numbers):
                 self._failed[id] = StaleToken()
+            elif self._queue in queues.FOLLOWING:
+                follow = [{"id": id, "payload": {"n": n, "s": 0}, "score": n} for n in numbers]
+                self._context.then(app.workers[queues.FOLLOWING[self._queue]], follow, of=id)
         if self._pause:
             process.pause(self._pause)
 

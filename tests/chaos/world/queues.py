@@ -70,6 +70,9 @@ class Load(NamedTuple):
     threads: int = 4
 
 
+#: Queue → the one to which each of its payloads follows once it is done.
+FOLLOWING: Final = {name: f"after-{name}" for name in ("batches", "tasks", "isolated")}
+
 LOADS: Final[Mapping[str, Load]] = {
     "mixed": Load(
         (
@@ -117,6 +120,11 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("throttled", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, throttle=2, debounce=(0.2, 1)),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
+            # What follows from jobs that are done, under their ids; no producer pushes here.
+            *(
+                Queue(name, 3, 5, is_scored=True, seconds=(0, 0), share=0, reshards=(5, 2))
+                for name in FOLLOWING.values()
+            ),
         ),
         (
             Trouble(0.02, {"do": "fail", "tries": 1}),
