@@ -69,15 +69,20 @@ class Isolation:
         self._hold = HOLD
         self._suspect: Suspect | None = None
 
-    def enter(self, thread: Thread) -> bool:
-        """Notes that a thread performs; waits while suspects have the node. False: it is to stop, and performs not."""
-        with self._lock:
-            while self._holder is not None:
+    def enter(self, thread: Thread, meanwhile: Callable[[], None] = lambda: None) -> bool:
+        """
+        Notes that a thread performs; waits while suspects have the node, and does `meanwhile` what those who perform
+        need of it to end. False: it is to stop, and performs not.
+        """
+        while True:
+            with self._lock:
+                if self._holder is None:
+                    self._performing.add(thread)
+                    return True
                 if thread.is_leaving:
                     return False
                 self._changed.wait(LOOK)
-            self._performing.add(thread)
-            return True
+            meanwhile()
 
     def leave(self, thread: Thread) -> None:
         """Notes that the thread performs no more."""

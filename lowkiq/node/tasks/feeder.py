@@ -218,7 +218,7 @@ class Feeder(JobThread):
             SuspectThread(claim, self._seats.popleft(), self, self._runtime).start()
         elif claim.is_ended:  # nothing of it could be decoded
             pass
-        elif not self.isolation.enter(claim):
+        elif not self.isolation.enter(claim, self._send_checkpoints):  # no batch ends before its are kept
             claim.give_back()
             claim.is_ended = True
         elif claim.is_rated and not self._rated.admit(claim, MAX_CLAIM):
