@@ -38,8 +38,12 @@ WHAT_THEY_DO = {
 }
 
 
+#: Its calls are those of a limited node and of an async one.
+RARE = {"limited async node": pytest.mark.rare}
+
+
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("kind", WHAT_THEY_DO)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=RARE.get(kind, ())) for kind in WHAT_THEY_DO])
 def test_struck_at_any_call_it_loses_nothing(redis_server: RedisServer, kind: str, how: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.failpoints", str(redis_server.socket), kind, how],
