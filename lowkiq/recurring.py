@@ -169,8 +169,12 @@ class Recurring:
 
     def list(self, worker: Target | None = None) -> Sequence[RecurringJob]:
         """The jobs that recur, of one worker or of all queues that there are, those that fire next first."""
-        queues = [_queue_of(worker)] if worker else {**self._app.workers, **self._app.queues()}
-        return in_order(read_all(self._app.caller, [shard for queue in queues for shard in self._shards(queue)]))
+        if worker:
+            return in_order(read_all(self._app.caller, self._shards(_queue_of(worker))))
+        ours = {queue: known.shards_count for queue, known in self._app.workers.items()}
+        counts = {**self._app.queues(), **ours}
+        shards = [shard for queue, count in counts.items() for shard in self._app.shards(queue, count)]
+        return in_order(read_all(self._app.caller, shards))
 
     def __iter__(self) -> Iterator[RecurringJob]:
         return iter(self.list())
@@ -196,11 +200,12 @@ class Recurring:
         return known
 
     def _shards(self, queue: str) -> Sequence[Shard]:
-        known = self._app.workers.get(queue)
-        count = known.shards_count if known else self._app.queues().get(queue)
-        if count is None:
-            raise unknown_queue(queue, self._app.queues())
-        return self._app.shards(queue, count)
+        if known := self._app.workers.get(queue):
+            return self._app.shards(queue, known.shards_count)
+        counts = self._app.queues()
+        if queue not in counts:
+            raise unknown_queue(queue, counts)
+        return self._app.shards(queue, counts[queue])
 
 
 def _queue_of(worker: Target) -> str:

@@ -262,10 +262,9 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
     if not row or isinstance(row[0], bytes):  # names of keys of other types
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
         row = _empty(*[b"0"] * len(COUNTERS))
-    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row[:-10]
-    paused, at_rest, held, blocked, blocked_since, superseded, unsent_since, dependent, dependent_since, fires_at = row[
-        -10:
-    ]
+    *row, unsent_us, dependent, dependent_since, fires_at = row
+    *row, paused, at_rest, held, blocked, blocked_since, superseded = row
+    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row
     texts = zip(COUNTERS, (processed, failed, pushed, merged, superseded), strict=True)
     *counters, superseded = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
@@ -281,13 +280,17 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         bool(at_rest),
         int(held),
         int(blocked),
-        bounded(blocked_since) if blocked_since else None,
+        _time(blocked_since),
         superseded,
-        bounded(unsent_since) / 1e6 if unsent_since else None,
+        bounded(unsent_us) / 1e6 if unsent_us else None,
         int(dependent),
-        bounded(dependent_since) if dependent_since else None,
-        bounded(fires_at) if fires_at else None,
+        _time(dependent_since),
+        _time(fires_at),
         shard.generation,
     ]
     caller.met.tell(shard.prefix, found, SHARD_KEPT)
     return ShardMetrics(shard.queue, shard.index, *values)  # the script's order is that of the fields
+
+
+def _time(text: bytes) -> float | None:
+    return bounded(text) if text else None

@@ -36,7 +36,7 @@ class RecurringJob(msgspec.Struct, frozen=True):
     id: str
     rule: Rule
     #: "code" if an application declares it, "api" if somebody has set it.
-    origin: str
+    origin: Literal["code", "api"]
     #: When it fires next; None: it is paused. Unix times by Redis's clock, as is the next one.
     next_at: float | None = None
     #: For when it was fired last; None: it was not yet.
@@ -87,13 +87,11 @@ def set_by(rule: Rule, payload: bytes, origin: Any) -> Change:
 
 def act(caller: Caller, shards: Sequence[Shard], id: bytes, action: Action, who: str = "", why: str = "") -> bool:
     """Does what somebody asks of an entry, and notes it. False: there is none, or nothing to change."""
-    change, what = _pause_by(caller, who, why), "was paused"
-    if action != "pause":
-        change, what = {"resume": (_resume, "was resumed"), "remove": (_remove, "was removed")}[action]
+    change = _pause_by(caller, who, why) if action == "pause" else _CHANGES[action]
     before, now = change_entry(caller, shards, id, change)
     if before == now:
         return False
-    note_change(caller, shards[0], id, what, who)
+    note_change(caller, shards[0], id, f"was {action}d", who)
     return True
 
 
@@ -106,8 +104,7 @@ def _resume(known: Entry | None) -> Entry | None:
     return known and msgspec.structs.replace(known, paused=None)
 
 
-def _remove(_: Entry | None) -> None:
-    return None
+_CHANGES: Final[Mapping[Action, Change]] = {"resume": _resume, "remove": lambda _: None}
 
 
 def note_change(caller: Caller, shard: Shard, id: bytes, what: str, who: str) -> None:

@@ -96,6 +96,13 @@ def behind_newer(ids: Sequence[str], most: int = 5) -> str:
     return f"{named} would run behind newer payloads of {whose}, which run now or have gone on since {died}"
 
 
+def waited_for(ids: Sequence[str], most: int = 10) -> str:
+    """Those for whose end other jobs wait."""
+    rest = len(ids) - most
+    named = ", ".join([*(printable(id, 60) for id in ids[:most]), *([f"{rest:,} more"] if rest > 0 else [])])
+    return f"Other jobs wait for {named}: they run once nothing is left of {'it' if len(ids) == 1 else 'those'}"
+
+
 def ranges(numbers: Iterable[int], most: int = PIECES) -> str:
     """
     Numbers in few words: "0-19, 24", and of equal steps, as the splitter deals shards out, "3, 53 … 953".

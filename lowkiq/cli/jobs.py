@@ -14,7 +14,7 @@ from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.failures import named, read_groups
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
-from lowkiq.admin.words import behind_newer, plural, printable
+from lowkiq.admin.words import behind_newer, plural, printable, waited_for
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
@@ -48,9 +48,6 @@ SomeIds = Annotated[list[str], typer.Argument(metavar="ID...")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
 AllBlocked = Annotated[bool, typer.Option("--all", help="All that are blocked.")]
-#: Ids that a question names.
-NAMED: Final = 10
-
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
@@ -272,8 +269,7 @@ def _ask_if_waited_for(actions: Actions, ids: list[str] | None, *, yes: bool) ->
     """Asks before an end on which others run that wait for it (`after`)."""
     found: list[str] = [] if yes else with_ids(actions.waited_for, ids or [])
     if found:
-        named = ", ".join(printable(id, 60) for id in found[:NAMED]) + (", …" if len(found) > NAMED else "")
-        typer.confirm(f"Other jobs wait for {named}: they run once nothing is left of it. Go on?", abort=True, err=True)
+        typer.confirm(f"{waited_for(found)}. Go on?", abort=True, err=True)
 
 
 def _note(app: Lowkiq, queue: str, action: str, ids: list[str] | None, count: int) -> None:

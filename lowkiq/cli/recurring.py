@@ -19,6 +19,7 @@ from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, opened_app
 from lowkiq.cli.queues import Queue
 from lowkiq.cli.tables import show
+from lowkiq.codec import encodable
 from lowkiq.environment import ExitCode
 from lowkiq.queue.call import redis_time
 from lowkiq.recurrence import BACKLOG
@@ -147,7 +148,7 @@ def _row(job: RecurringJob) -> dict[str, Any]:
     """As a program reads it: payloads as text, as far as they are."""
     row: dict[str, Any] = msgspec.to_builtins(job, builtin_types=(bytes,))
     row["payload"] = job.payload.decode("utf-8", "backslashreplace")
-    row["id"] = job.id.encode("utf-8", "backslashreplace").decode()
+    row["id"] = encodable(job.id)
     return row
 
 

@@ -23,6 +23,7 @@ from lowkiq.admin.jobs.finder import FoundJob
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics
 from lowkiq.admin.words import age, printable, seconds, short_seconds
+from lowkiq.codec import encodable
 from lowkiq.failure import main_line
 from lowkiq.job import Job
 from lowkiq.queue.call import Caller, redis_time
@@ -163,7 +164,7 @@ def of_found(jobs: Sequence[FoundJob], now: float) -> Table:
 def found(one: FoundJob, now: float) -> dict[str, Any]:
     """A place of a job, without its payloads."""
     job = one.job
-    id = job.id.encode("utf-8", "backslashreplace").decode()  # JSON has no way to name bytes that are no UTF-8
+    id = encodable(job.id)  # JSON has no way to name bytes that are no UTF-8
     return {
         "id": id, "queue": one.queue, "state": one.state(now), "at": job.at,
         "failed": None if job.where == "morgue" else job.retry_count + 1,

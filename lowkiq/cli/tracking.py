@@ -12,6 +12,7 @@ import typer
 from lowkiq.admin.words import printable
 from lowkiq.cli.opening import AsJson, Require, opened_app
 from lowkiq.cli.queues import Queue, actions_on, with_ids
+from lowkiq.codec import encodable
 
 EVENTS_EPILOG = """\b
 Examples:
@@ -49,7 +50,7 @@ def events(
     with opened_app(require or context.obj) as app, app.events(queue, ids or None, kinds or None) as listening:
         for event in listening:
             if as_json:
-                row = msgspec.structs.replace(event, id=event.id.encode("utf-8", "backslashreplace").decode())
+                row = msgspec.structs.replace(event, id=encodable(event.id))
                 typer.echo(msgspec.json.encode(row).decode())
                 continue
             at = datetime.datetime.fromtimestamp(event.at, datetime.UTC).strftime("%H:%M:%S.%f")[:-3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final, Literal
 
 import msgspec
 
@@ -32,7 +32,7 @@ from lowkiq.transport.connect import client_for_people
 from lowkiq.web.security.access import SESSION_SECONDS
 
 #: What people ask of a job that recurs.
-RECURRING_ACTIONS: Final = ("pause", "resume", "run_now", "remove")
+RecurringAction = Action | Literal["run_now"]
 #: Tracked ids that a page shows.
 PINNED: Final = 50
 
@@ -113,9 +113,9 @@ class Backend:
         shards = self._shards(queue) if queue else shards_of(self.namespace, layouts)
         return read_soonest(self.caller, shards, limit)
 
-    def act_on_recurring(self, queue: str, id: str, action: str, who: str, why: str = "") -> bool:
+    def act_on_recurring(self, queue: str, id: str, action: RecurringAction, who: str, why: str = "") -> bool:
         """
-        Does what somebody asks of a job that recurs: one of RECURRING_ACTIONS.
+        Does what somebody asks of a job that recurs.
 
         Returns:
             False: there is none of that id, or nothing to change.
@@ -125,7 +125,7 @@ class Backend:
         """
         shards, encoded = self._shards(queue), encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
         if action != "run_now":
-            return act(self.caller, shards, encoded, cast("Action", action), who, why)
+            return act(self.caller, shards, encoded, action, who, why)
         worker = self._app.workers.get(queue)
         if worker is None:
             raise LowkiqError(f"this view has no worker of {queue}, which it takes to run one now: start it with -r")

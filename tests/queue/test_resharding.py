@@ -6,10 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from redis.exceptions import ResponseError
 
 from lowkiq import Debounce
-from lowkiq.errors import BeingResharded, LowkiqError, Paused, SettingsError
+from lowkiq.errors import BeingResharded, Paused, SettingsError
 from lowkiq.job import EncodedJob, Pushed
 from lowkiq.queue import resharding
 from lowkiq.queue.call import Caller
@@ -383,13 +382,7 @@ def test_a_mutant_is_found_out(app, monkeypatch, name):
     tries = [lambda: merge_meanwhile(app), lambda: pause_meanwhile(app)]
     tries += [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
     tries += [lambda seed=seed: check(history(app, seed, COUNTS[seed % len(COUNTS)])) for seed in range(200)]
-    for attempt in tries:
-        app.redis().flushdb()
-        try:
-            attempt()
-        except (AssertionError, ResponseError, LowkiqError):
-            return
-    pytest.fail("nothing has found it out")
+    mutants.find_out(tries, app.redis().flushdb)
 
 
 # ── a new shard ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ import msgspec
 from lowkiq import clock
 from lowkiq.admin.alerts.alert import KINDS, NAMED, Alert, Severity, Thresholds
 from lowkiq.admin.alerts.folding import folded
+from lowkiq.admin.alerts.following import of_following
 from lowkiq.admin.alerts.nodes import of_nodes
 from lowkiq.admin.alerts.noted import STALE, Noted, Notes, parse_noted, reading
 from lowkiq.admin.alerts.queues import ENDS_BELOW, LONG_FLOOR, is_passing, of_queues
@@ -170,7 +171,8 @@ def read_state(caller: Caller, namespace: str, thresholds: Thresholds, queues: M
 def alerts_of(now: Situation, of_redis: Iterable[Alert] = ()) -> list[Alert]:
     """All alerts, those that cause others first."""
     of_machines = [*of_nodes(now), *of_vanished(now), *of_supervisors(now)]
-    found = [*of_redis, *of_machines, *of_queues(now), *of_reshards(now), *of_unreadable(now.nodes.unreadable)]
+    found = [*of_redis, *of_machines, *of_queues(now), *of_following(now), *of_reshards(now)]
+    found += of_unreadable(now.nodes.unreadable)
     once = {alert.key: alert for alert in reversed(found)}
     return sorted(_since(reversed(once.values()), now.noted), key=_order)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from lowkiq.admin import words
@@ -31,11 +30,6 @@ CALM: Final = 54.0
 STILL_GROWS, GROWS_OVER = 600.0, 3600.0
 #: Seconds after which a node should have heard of a pause: it is told again with each renewal of its leases.
 RESTLESS: Final = 15.0
-#: Seconds by which a recurring job may be late, and for which what follows from a job may wait to be sent: nodes do
-#: both at once, and another node has a dead one's shards by then.
-OVERDUE: Final = 30.0
-#: Seconds for which a job may wait for others.
-WAITS_LONG: Final = 3_600.0
 #: Seconds that a batch must have run, however short it usually is.
 LONG_FLOOR: Final = 60.0
 
@@ -51,7 +45,6 @@ def of_queues(now: Situation) -> Iterator[Alert]:
         yield from _blocked(now, queue, row)
         yield from _growing_morgue(now, queue, row)
         yield from _paused(now, queue, row)
-        yield from _following(now, queue)
     yield from _long_jobs(now)
 
 
@@ -108,7 +101,7 @@ def _late(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
 def late_shards(now: Situation, queue: str) -> list[ShardMetrics]:
     """Shards of a queue that are late, or nearly so."""
     least = now.thresholds.lag_of(queue) * ENDS_BELOW
-    return [shard for shard in now.shards if shard.queue == queue and shard.lag >= least]
+    return [shard for shard in now.shards_of(queue) if shard.lag >= least]
 
 
 def _why_late(now: Situation, queue: str, late: Sequence[ShardMetrics]) -> tuple[str, str, str]:
@@ -139,7 +132,7 @@ def _why_late(now: Situation, queue: str, late: Sequence[ShardMetrics]) -> tuple
 
 def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     """Somebody has done so on purpose, and may have forgotten it."""
-    shards = [shard for shard in now.shards if shard.queue == queue and shard.pause]
+    shards = [shard for shard in now.shards_of(queue) if shard.pause]
     pauses = [shard.pause for shard in shards if shard.pause]
     if not pauses:
         return
@@ -151,7 +144,7 @@ def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     if row.held:
         parts.append(f"{plural(row.held, 'id')} held")
     do = f"Resume it when that is over: lowkiq resume {printable(queue, 60)}"
-    left = sum(shard.queue == queue and not shard.pause for shard in now.shards)
+    left = len(now.shards_of(queue)) - len(shards)
     if left:
         parts.append(f"{plural(left, 'shard')} of {left + len(shards):,} {'is' if left == 1 else 'are'} not")
         do = "Pause it again, or resume it: Redis has lost a part of that, or did not get it"
@@ -161,37 +154,6 @@ def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
         do = "See those nodes: they hang, or are of an older Lowkiq, which knows of no pause and runs on"
     where, command = f"/queues/{queue}", command_on(queue, "lowkiq resume")
     yield Alert("paused", "warn", queue, "; ".join(parts), do, since or None, where, command)
-
-
-# ── what follows, recurs, and waits for others ──────────────────────────────────────────────────────────────────────
-
-
-def _following(now: Situation, queue: str) -> Iterator[Alert]:
-    shards = [shard for shard in now.shards if shard.queue == queue]
-    name, where = printable(queue, 60), f"/queues/{queue}"
-    since = _first(shard.unsent_since for shard in shards)
-    if now.at - since >= OVERDUE:
-        says = f"What follows from jobs of {name} has waited for {age(now.at - since)} to be sent to its queue"
-        do = "See `letters_wait` in its nodes' log: that queue is refused, or no node has the shard. Nothing is lost"
-        yield Alert("unsent", "bad", queue, says, do, since + OVERDUE, where, "lowkiq nodes")
-    since = _first(shard.fires_at for shard in shards)
-    if now.at - since >= OVERDUE:
-        says = f"A recurring job of {name} was to fire {age(now.at - since)} ago"
-        do = "See that a node runs that queue, and `recurring_failed` in its log. It fires late, as its `missed` says"
-        where_listed = f"/recurring?queue={queue}"
-        yield Alert("recurring", "bad", queue, says, do, since + OVERDUE, where_listed, "lowkiq recurring list")
-    since = _first(shard.dependent_since for shard in shards)
-    if now.at - since >= WAITS_LONG:
-        jobs = sum(shard.dependent for shard in shards)
-        which = f"{plural(jobs, 'job')} of {name} {'waits' if jobs == 1 else 'wait'} for others"
-        says = f"{which}, the first for {age(now.at - since)}"
-        do = "See for what: what is in the morgue or blocked keeps them waiting, until it is revived or deleted"
-        held, command = f"{where}?view=held", command_on(queue, "lowkiq held")
-        yield Alert("dependent", "warn", queue, says, do, since + WAITS_LONG, held, command)
-
-
-def _first(times: Iterable[float | None]) -> float:
-    return min((at for at in times if at is not None), default=math.inf)
 
 
 # ── failing, and failed for good ────────────────────────────────────────────────────────────────────────────────────

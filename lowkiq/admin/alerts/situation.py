@@ -56,6 +56,17 @@ class Situation:
         """Owner → shards with due jobs whose lease it had last, and nobody has now."""
         return _by_owner(self.nodes.unowned)
 
+    def shards_of(self, queue: str) -> Sequence[ShardMetrics]:
+        """The shards of a queue."""
+        return self._by_queue.get(queue, ())
+
+    @cached_property
+    def _by_queue(self) -> Mapping[str, list[ShardMetrics]]:
+        found: dict[str, list[ShardMetrics]] = {}
+        for shard in self.shards:
+            found.setdefault(shard.queue, []).append(shard)
+        return found
+
     @property
     def batches(self) -> list[Running]:
         """All that is performed, the longest first."""

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from lowkiq.admin.jobs.search import Search
+from lowkiq.codec import encodable
 from lowkiq.failure import GROUP_CHARS, group_of
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
@@ -112,7 +113,4 @@ def _group(text: str, count: int, example: str, seen: Seen | None) -> ErrorGroup
 
 def named(groups: Sequence[ErrorGroup]) -> list[ErrorGroup]:
     """The same as JSON can have them: it has no way to name bytes that are no UTF-8."""
-    return [
-        msgspec.structs.replace(group, example_id=group.example_id.encode("utf-8", "backslashreplace").decode())
-        for group in groups
-    ]
+    return [msgspec.structs.replace(group, example_id=encodable(group.example_id)) for group in groups]

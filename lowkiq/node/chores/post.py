@@ -24,9 +24,9 @@ logger = structlog.get_logger("lowkiq")
 TOGETHER: Final = 100
 #: Seconds after which what has not arrived is tried again: at first, and at most.
 AGAIN_FROM: Final = 0.05
-AGAIN_TO: Final = 5.0
+AGAIN_TO = 5.0
 #: Seconds after which jobs that wait ask again for what they wait for.
-ASK_AGAIN: Final = 60.0
+ASK_AGAIN = 60.0
 #: Seconds after which it is logged again that letters do not arrive.
 REMIND: Final = 30.0
 

@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from lowkiq import SettingsError
 from lowkiq.admin.events import READ, Events
 from lowkiq.admin.jobs.tracking import Tracked
+from lowkiq.codec import encodable
 from lowkiq.errors import Refused
 from lowkiq.web.api.input import MAX_FIELDS, Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
@@ -91,7 +92,7 @@ async def events(call: ApiCall) -> Response:
 async def tracked(call: ApiCall) -> TrackedReply:
     """Ids that somebody tracks, the first fifty."""
     found = await run_in_threadpool(call.view.backend.tracked)
-    return TrackedReply([msgspec.structs.replace(one, id=_printed(one.id)) for one in found])
+    return TrackedReply([msgspec.structs.replace(one, id=encodable(one.id)) for one in found])
 
 
 @operation(
@@ -149,7 +150,7 @@ async def _stream(call: ApiCall, listening: Events) -> AsyncIterator[bytes]:
         event = await run_in_threadpool(listening.next, READ)
         now = asyncio.get_running_loop().time()
         if event is not None:
-            data = msgspec.json.encode(msgspec.structs.replace(event, id=_printed(event.id)))
+            data = msgspec.json.encode(msgspec.structs.replace(event, id=encodable(event.id)))
             yield b"event: %b\ndata: %b\n\n" % (event.kind.encode(), data)
         elif now - spoken_at < KEEP_ALIVE:
             continue
@@ -164,7 +165,3 @@ def _may_listen(call: ApiCall) -> bool:
     if caller is None or caller.kind != "session":
         return True
     return access.caller_by_session(call.request.cookies.get(access.cookie_name, "")) is not None
-
-
-def _printed(id: str) -> str:
-    return id.encode("utf-8", "backslashreplace").decode()  # JSON has no way to name bytes that are no UTF-8

@@ -12,6 +12,7 @@ from lowkiq.admin.beats.health import ThreadHealth, batch_of
 from lowkiq.admin.jobs.finder import Findings
 from lowkiq.admin.jobs.previews import Page
 from lowkiq.admin.jobs.reader import JobPreview, PayloadPreview
+from lowkiq.codec import encodable
 from lowkiq.errors import short
 from lowkiq.failure import main_line
 from lowkiq.web.api.input import Rejected
@@ -115,7 +116,7 @@ def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> Job
     running = batch_of(preview.id, batches) if preview.where == "claim" else None
     thread = running.thread if running and running.has(preview.id) else _IDLE
     return JobRow(
-        id=preview.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
+        id=encodable(preview.id),  # JSON has no way to name bytes that are no UTF-8
         shard=preview.shard,
         where=cast(Any, preview.where),
         at=preview.at,

@@ -10,10 +10,12 @@ from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.pauses import MOST_WHY, Pause
 from lowkiq.admin.recurring import RecurringJob
+from lowkiq.codec import encodable
 from lowkiq.errors import BeingResharded, LowkiqError, UnknownQueue
 from lowkiq.recurrence import Rule
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
+from lowkiq.web.backend import RecurringAction
 from lowkiq.web.security.guard import who_of
 
 
@@ -48,7 +50,7 @@ class RecurringRequest(msgspec.Struct, frozen=True):
     """What a job that recurs is to do."""
 
     id: str
-    action: Literal["pause", "resume", "run_now", "remove"]
+    action: RecurringAction
     reason: Annotated[str, Meta(max_length=MOST_WHY, description="Of a pause.")] = ""
 
 
@@ -88,8 +90,7 @@ async def act_on_recurring(call: ApiCall) -> RecurringDone:
 
 
 def _row(job: RecurringJob) -> RecurringRow:
-    id = job.id.encode("utf-8", "backslashreplace").decode()
+    rule = job.rule
     return RecurringRow(
-        job.queue, id, job.rule.words, job.rule, "code" if job.origin == "code" else "api", job.next_at, job.last_at,
-        job.paused,
-    )  # fmt: skip
+        job.queue, encodable(job.id), rule.words, rule, job.origin, job.next_at, job.last_at, job.paused
+    )

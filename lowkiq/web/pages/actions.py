@@ -17,7 +17,7 @@ from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.jobs.states import state_named
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.pauses import pause_text
-from lowkiq.admin.words import behind_newer, listed, printable
+from lowkiq.admin.words import behind_newer, listed, printable, waited_for
 from lowkiq.errors import Refused
 from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages, page
@@ -201,12 +201,11 @@ def _way_back(view: View, order: Order) -> str:
 
 
 def _waited_for(view: View, order: Order) -> str:
-    """Names the ids whose end others wait for."""
+    """Says which other jobs such an end lets go."""
     if order.is_all or order.action not in {"delete", "cancel"}:
         return ""
     found = view.backend.actions(order.queue).waited_for(order.ids)
-    more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
-    return ", ".join(printable(id, 60) for id in found[:NAMED]) + more
+    return f"{waited_for(found)}." if found else ""
 
 
 def _conditions(match: Match) -> str:

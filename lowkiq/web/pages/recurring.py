@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -14,6 +14,8 @@ from starlette.routing import BaseRoute, Route
 from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.admin.words import printable
 from lowkiq.errors import LowkiqError
+from lowkiq.web.backend import RecurringAction
+from lowkiq.web.pages.hands import Wording
 from lowkiq.web.pages.live import LivePages, Visit, page
 from lowkiq.web.render.templating import from_field, link, query_of
 from lowkiq.web.security.guard import READ_ONLY, form_of, who_of
@@ -23,14 +25,7 @@ from lowkiq.web.view import View
 SHOWN: Final = 200
 
 
-class Wording(NamedTuple):
-    """An action as it is asked back."""
-
-    label: str
-    will: str
-
-
-WORDINGS: Final[Mapping[str, Wording]] = {
+WORDINGS: Final[Mapping[RecurringAction, Wording]] = {
     "pause": Wording("Pause", "It is not run until somebody resumes it; what is queued of it runs."),
     "resume": Wording("Resume", "It runs again, from its next time on. What was due meanwhile is not made up for."),
     "run_now": Wording("Run now", "It is pushed once more, now. Its times stay as they are."),
@@ -50,12 +45,12 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         if view.read_only:
             raise HTTPException(403, READ_ONLY)
         query = query_of(request)
-        return await _ask(pages, request, query.get("action", ""), from_field(query.get("id", "")))
+        return await _ask(pages, request, _action(query.get("action", "")), from_field(query.get("id", "")))
 
     async def deed(request: Request) -> Response:
         queue, form, who = await pages.queue_of(request), form_of(request), who_of(request)
-        action, id, why = form.get("action", ""), from_field(form.get("id", "")), form.get("reason", "")[:MOST_WHY]
-        _wording(action)
+        action, id = _action(form.get("action", "")), from_field(form.get("id", ""))
+        why = form.get("reason", "")[:MOST_WHY]
         try:
             await run_in_threadpool(view.backend.act_on_recurring, queue, id, action, who, why)
         except (LowkiqError, ValueError) as error:
@@ -78,16 +73,16 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     return {"queue": queue, "jobs": jobs, "count": count, "shown": SHOWN}
 
 
-async def _ask(pages: LivePages, request: Request, action: str, id: str, error: str = "") -> Response:
+async def _ask(pages: LivePages, request: Request, action: RecurringAction, id: str, error: str = "") -> Response:
     told = page(
         pages.view, request, "recurring_question.html", queue=await pages.queue_of(request), id=id, action=action,
-        wording=_wording(action), most=MOST_WHY, error=error,
+        wording=WORDINGS[action], most=MOST_WHY, error=error,
     )  # fmt: skip
     told.status_code = 400 if error else 200
     return told
 
 
-def _wording(action: str) -> Wording:
-    if action not in WORDINGS:
+def _action(text: str) -> RecurringAction:
+    if text not in WORDINGS:
         raise HTTPException(400, "There is no such action here.")
-    return WORDINGS[action]
+    return cast("RecurringAction", text)

@@ -71,12 +71,17 @@ class Run:
     def __init__(
         self, socket: str, log: Path, kind: str, call: str | None = None, ordinal: int = 0, how: str = ""
     ) -> None:
-        self.scenario = (FollowingScenario if kind.startswith("following") else Scenario)(
-            socket,
-            f"failpoint{os.getpid()}-{log.stem}",
-            is_async="async" in kind,
-            is_limited="limited" in kind,
-            is_moved="moving" in kind,
+        namespace = f"failpoint{os.getpid()}-{log.stem}"
+        self.scenario = (
+            FollowingScenario(socket, namespace, is_counted=kind == "following node")
+            if kind.startswith("following")
+            else Scenario(
+                socket,
+                namespace,
+                is_async="async" in kind,
+                is_limited="limited" in kind,
+                is_moved="moving" in kind,
+            )
         )
         self.kind, self.call, self.ordinal, self.how, self.log = kind, call, ordinal, how, log
         self.pid, self.status, self.deadline = 0, 0, 0.0
@@ -105,11 +110,11 @@ class Run:
         self.wrongs += self._at_the_end("second" if self.is_second_needed else "first", most_twice)
 
     def _producer(self) -> Iterator[bool]:
-        is_plain = self.kind != "awaiting producer"
-        run = self.scenario.run_producer if is_plain else self.scenario.run_awaiting_producer
+        is_awaiting = self.kind == "awaiting producer"
+        run = self.scenario.run_awaiting_producer if is_awaiting else self.scenario.run_producer
         yield self._fork(lambda: self._struck(run))
         self._judge_first(0)
-        if self.is_killed or isinstance(self.scenario, FollowingScenario):
+        if self.is_killed:
             self.scenario.push()
         yield self._fork(lambda: self.scenario.run_node("second"))
         self._judge_second()
@@ -126,9 +131,6 @@ class Run:
         self.wrongs += self._at_the_end("second", 0)
 
     def _at_the_end(self, last: str, most_twice: int) -> list[str]:
-        if isinstance(self.scenario, FollowingScenario):
-            self.scenario.is_counted = self.kind == "following node"
-            return self.scenario.wrongs(last, most_twice)
         return [*People(self.scenario).tags_wrong(), *self.scenario.wrongs(last, most_twice)]
 
     @property

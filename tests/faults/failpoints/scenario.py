@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -313,10 +313,10 @@ class Scenario:
         return wrongs
 
     @staticmethod
-    def _out_of_order(rows: list[Any]) -> list[str]:
+    def _out_of_order(rows: Iterable[Any], told: str = "start") -> list[str]:
         seen: dict[str, list[int]] = defaultdict(list)
         for what, _, id, payload in rows:
-            if what == "start" and payload not in seen[id]:
+            if what == told and payload not in seen[id]:
                 seen[id].append(payload)
         return [f"out of order: {id}: {payloads}" for id, payloads in seen.items() if payloads != sorted(payloads)]
 
