@@ -34,7 +34,7 @@ from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.rate import Rate
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
-from lowkiq.recurring import Declared, Recurring, declared, recurring_target
+from lowkiq.recurring import Declared, Recurring, StoredEntries, declared, recurring_target
 from lowkiq.redis_url import parse
 from lowkiq.registration import Registration, W, prepare
 from lowkiq.telemetry import make_telemetry
@@ -154,7 +154,7 @@ class Lowkiq:
     @cached_property
     def recurring(self) -> Recurring:
         """Jobs that recur: set, list, pause, resume and remove them, or run one now."""
-        return Recurring(self)
+        return Recurring(self, StoredEntries(self))
 
     @property
     def namespace(self) -> str:

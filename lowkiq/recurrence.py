@@ -31,6 +31,7 @@ LONGEST: Final = 366 * 86_400.0
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _INTERVAL: Final = re.compile(r"(?:\d+(?:\.\d+)?[smhdw] ?)+")
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 #: Names of cron for common times.
 _NAMED: Final = {
@@ -99,6 +100,11 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
         return fields
 
     @property
+    def text(self) -> str:
+        """`every`, as people write it: "300", or the fields of cron."""
+        return self.every if isinstance(self.every, str) else f"{self.every:g}"
+
+    @property
     def words(self) -> str:
         """The rule for people."""
         if not isinstance(self.every, str):
@@ -118,7 +124,7 @@ def make_rule(
     The rule of an entry.
 
     Args:
-        every: seconds, a timedelta, "90s", "15m" or "1h 30m"; or the five fields of cron, or "@daily".
+        every: seconds, also as text, a timedelta, "90s", "15m" or "1h 30m"; or the five fields of cron, or "@daily".
         offset: seconds by which an interval is shifted.
         tz: the time zone of cron's fields, UTC by default.
         missed: what becomes of runs that nobody could fire in time.
@@ -170,6 +176,8 @@ def _interval(every: Any) -> float | None:
     if isinstance(every, datetime.timedelta):
         return every.total_seconds()
     if isinstance(every, str):
+        if _NUMBER.fullmatch(every.strip()):
+            return float(every)
         if not _INTERVAL.fullmatch(every.strip()):
             return None
         return sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(every))

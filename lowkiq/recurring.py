@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from msgspec import UNSET
 
 from lowkiq.admin.recurring import (
     Action,
+    Change,
     RecurringJob,
-    act,
+    asked_by,
+    change_and_note,
     change_entry,
     in_order,
     note_change,
@@ -19,11 +23,11 @@ from lowkiq.admin.recurring import (
 )
 from lowkiq.errors import LowkiqError, SettingsError, short, unknown_queue
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id
-from lowkiq.queue.call import Caller, redis_time
+from lowkiq.queue.call import Caller, raise_first, redis_time
 from lowkiq.queue.homes import home_of
 from lowkiq.queue.layouts import opened
-from lowkiq.queue.recurring import dated
-from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.queue.recurring import Entry, dated
+from lowkiq.queue.shard import Shard
 from lowkiq.recurrence import BACKLOG, Every, Missed, Rule, make_rule
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
@@ -55,6 +59,28 @@ class App(Protocol):
     def validated(self, worker: type[Worker[Any]], jobs: list[NewJob]) -> list[EncodedJob]: ...
     def push_validated(self, queue: str, jobs: Sequence[EncodedJob]) -> Pushed: ...
     def shards(self, queue: str, shards_count: int) -> list[Shard]: ...
+
+
+class Entries(Protocol):
+    """Where the entries of an application are; ids are encoded."""
+
+    def now(self) -> float:
+        """The time by which they fire, as a Unix time."""
+
+    def open(self, worker: type[Worker[Any]]) -> None:
+        """Makes a worker's queue known. Raises LowkiqError: it has another layout."""
+
+    def read(self, queue: str, id: bytes) -> Entry | None:
+        """An entry. Raises UnknownQueue, LowkiqError for one that can't be read."""
+
+    def change(self, queue: str, id: bytes, change: Change, what: str, who: str) -> bool:
+        """Changes an entry, and notes what was done; False: there was nothing to change. Raises UnknownQueue."""
+
+    def note(self, queue: str, id: bytes, what: str, who: str) -> None:
+        """Notes what somebody did to one."""
+
+    def list(self, queue: str | None) -> Iterable[RecurringJob]:
+        """Those of a queue, or all. Raises UnknownQueue."""
 
 
 def recurring_target(target: Any) -> Any:
@@ -94,8 +120,8 @@ class Recurring:
     by itself or by its queue; to set and run one takes an application that has it.
     """
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, app: App, entries: Entries) -> None:
+        self._app, self._entries = app, entries
 
     def set(
         self,
@@ -103,19 +129,21 @@ class Recurring:
         id: str | int,
         every: Every,
         *,
-        payload: Any = "",
+        payload: Any = UNSET,
         offset: float = 0.0,
         tz: str | None = None,
         missed: Missed = "merge",
         backlog: int = BACKLOG,
         who: str = "",
-    ) -> None:
+    ) -> bool:
         """
         Has a job be pushed again and again, from its next time on; or changes one that is. One that is paused stays so.
+        False: it is so already.
 
         Args:
             every: seconds, a timedelta, "15m" or "1h 30m"; or cron's five fields, such as `*/5 * * * *`, or "@daily".
-            payload: what is pushed each time; its score is the Unix time for which it is.
+            payload: what is pushed each time; its score is the Unix time for which it is. What is not given stays as it
+                is; of a new one it is "".
             offset: seconds by which an interval is shifted; they count from 1970 in UTC.
             tz: the time zone of cron's fields, such as "Europe/Berlin". UTC by default.
             missed: what becomes of times that passed while no node was there: "merge" gives one run for all of them,
@@ -127,15 +155,14 @@ class Recurring:
             SettingsError, InvalidJob: names what can't be; nothing was written.
         """
         rule = make_rule(every, offset=offset, tz=tz, missed=missed, backlog=backlog)
-        row = declared(self._app, self._worker(worker), {"id": id, "payload": payload}, rule)
-        queue, change = row.worker.queue_name, set_by(rule, row.job.payload, "api")
-        (layout,) = opened(self._app.caller, self._app.namespace, {queue: row.worker.shards_count}).values()
-        if isinstance(layout, Exception):
-            raise layout
-        shards = shards_of(self._app.namespace, {queue: layout})
-        before, now = change_entry(self._app.caller, shards, row.job.id, change)
-        if before != now:
-            note_change(self._app.caller, shards[0], row.job.id, f"is now {rule.words}", who)
+        known = self._worker(worker)
+        if payload is UNSET:
+            entry = self._entries.read(known.queue_name, self._id(known, id))
+            payload = known.codec.load(entry.payload) if entry else ""
+        row = declared(self._app, known, {"id": id, "payload": payload}, rule)
+        self._entries.open(known)
+        change = set_by(rule, row.job.payload, "api")
+        return self._entries.change(known.queue_name, row.job.id, change, f"is now {rule.words}", who)
 
     def pause(self, worker: Target, id: str | int, reason: str = "", *, who: str = "") -> bool:
         """Has it not fire until it is resumed. False: there is none, or it is paused already."""
@@ -155,32 +182,26 @@ class Recurring:
 
     def run_encoded(self, worker: type[Worker[Any]], id: bytes, who: str) -> Pushed:
         """The same, with the id as Redis has it."""
-        caller, queue = self._app.caller, worker.queue_name
-        shards = self._shards(queue)
-        _, entry = read_entry(caller, home_of(caller, shards, id), id)
+        queue, entry = worker.queue_name, self._entries.read(worker.queue_name, id)
         if entry is None:
             name = short(id.decode("utf-8", "replace"))
             raise LowkiqError(f"nothing recurs as {name} in {queue}: see `lowkiq recurring list`")
-        now = redis_time(caller)
+        now = self._entries.now()
         payload = dated(worker.codec, entry.payload, now) if entry.rule.missed == "all" else entry.payload
         pushed = self._app.push_validated(queue, [EncodedJob(id, payload, now)])
-        note_change(caller, shards[0], id, "was run", who)
+        self._entries.note(queue, id, "was run", who)
         return pushed
 
     def list(self, worker: Target | None = None) -> Sequence[RecurringJob]:
         """The jobs that recur, of one worker or of all queues that there are, those that fire next first."""
-        if worker:
-            return in_order(read_all(self._app.caller, self._shards(_queue_of(worker))))
-        ours = {queue: known.shards_count for queue, known in self._app.workers.items()}
-        counts = {**self._app.queues(), **ours}
-        shards = [shard for queue, count in counts.items() for shard in self._app.shards(queue, count)]
-        return in_order(read_all(self._app.caller, shards))
+        return in_order(self._entries.list(_queue_of(worker) if worker else None))
 
     def __iter__(self) -> Iterator[RecurringJob]:
         return iter(self.list())
 
     def _act(self, worker: Target, id: str | int, action: Action, who: str, reason: str = "") -> bool:
-        return act(self._app.caller, self._shards(_queue_of(worker)), self._id(worker, id), action, who, reason)
+        change = asked_by(action, self._entries.now(), who, reason)
+        return self._entries.change(_queue_of(worker), self._id(worker, id), change, f"was {action}d", who)
 
     def _id(self, worker: Target, id: str | int) -> bytes:
         known = self._app.workers.get(_queue_of(worker))
@@ -199,17 +220,48 @@ class Recurring:
             )
         return known
 
-    def _shards(self, queue: str) -> Sequence[Shard]:
-        if known := self._app.workers.get(queue):
-            return self._app.shards(queue, known.shards_count)
-        counts = self._app.queues()
-        if queue not in counts:
-            raise unknown_queue(queue, counts)
-        return self._app.shards(queue, counts[queue])
-
 
 def _queue_of(worker: Target) -> str:
     return worker if isinstance(worker, str) else worker.queue_name
+
+
+class StoredEntries:
+    """Entries in Redis."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def now(self) -> float:
+        return redis_time(self._app.caller)
+
+    def open(self, worker: type[Worker[Any]]) -> None:
+        layouts = opened(self._app.caller, self._app.namespace, {worker.queue_name: worker.shards_count})
+        raise_first([*layouts.values()])
+
+    def read(self, queue: str, id: bytes) -> Entry | None:
+        return read_entry(self._app.caller, home_of(self._app.caller, self._shards(queue), id), id)[1]
+
+    def change(self, queue: str, id: bytes, change: Change, what: str, who: str) -> bool:
+        return change_and_note(self._app.caller, self._shards(queue), id, change, what, who)
+
+    def note(self, queue: str, id: bytes, what: str, who: str) -> None:
+        note_change(self._app.caller, self._shards(queue)[0], id, what, who)
+
+    def list(self, queue: str | None) -> Iterable[RecurringJob]:
+        if queue is not None:
+            return read_all(self._app.caller, self._shards(queue))
+        counts = {**self._app.queues(), **self._ours()}
+        shards = [shard for name, count in counts.items() for shard in self._app.shards(name, count)]
+        return read_all(self._app.caller, shards)
+
+    def _shards(self, queue: str) -> Sequence[Shard]:
+        counts = self._ours()
+        if queue not in counts and queue not in (counts := self._app.queues()):
+            raise unknown_queue(queue, counts)
+        return self._app.shards(queue, counts[queue])
+
+    def _ours(self) -> Mapping[str, int]:
+        return {queue: worker.shards_count for queue, worker in self._app.workers.items()}
 
 
 def set_declared(caller: Caller, shards: Sequence[Shard], rows: Sequence[Declared]) -> None:

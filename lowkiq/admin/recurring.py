@@ -85,26 +85,34 @@ def set_by(rule: Rule, payload: bytes, origin: Any) -> Change:
     return lambda known: Entry(rule, payload, origin, known.paused if known else None)
 
 
+def asked_by(action: Action, now: float, who: str = "", why: str = "") -> Change:
+    """What somebody asks of an entry at that time (Redis's)."""
+
+    def change(known: Entry | None) -> Entry | None:
+        if known is None or action == "remove":
+            return None
+        if action == "resume":
+            return msgspec.structs.replace(known, paused=None)
+        return known if known.paused else msgspec.structs.replace(known, paused=b"%.6f " % now + pause_text(who, why))
+
+    return change
+
+
 def act(caller: Caller, shards: Sequence[Shard], id: bytes, action: Action, who: str = "", why: str = "") -> bool:
     """Does what somebody asks of an entry, and notes it. False: there is none, or nothing to change."""
-    change = _pause_by(caller, who, why) if action == "pause" else _CHANGES[action]
+    change = asked_by(action, redis_time(caller), who, why)
+    return change_and_note(caller, shards, id, change, f"was {action}d", who)
+
+
+def change_and_note(
+    caller: Caller, shards: Sequence[Shard], id: bytes, change: Change, what: str, who: str
+) -> bool:  # fmt: skip
+    """Changes an entry, and notes what somebody did. False: there was nothing to change."""
     before, now = change_entry(caller, shards, id, change)
     if before == now:
         return False
-    note_change(caller, shards[0], id, f"was {action}d", who)
+    note_change(caller, shards[0], id, what, who)
     return True
-
-
-def _pause_by(caller: Caller, who: str, why: str) -> Change:
-    told = b"%.6f " % redis_time(caller) + pause_text(who, why)
-    return lambda known: known and (known if known.paused else msgspec.structs.replace(known, paused=told))
-
-
-def _resume(known: Entry | None) -> Entry | None:
-    return known and msgspec.structs.replace(known, paused=None)
-
-
-_CHANGES: Final[Mapping[Action, Change]] = {"resume": _resume, "remove": lambda _: None}
 
 
 def note_change(caller: Caller, shard: Shard, id: bytes, what: str, who: str) -> None:

@@ -71,7 +71,7 @@ def set_(
     queue: Queue,
     id: Id,
     every: Annotated[str, typer.Argument(metavar="EVERY", help='Seconds, "15m", or the fields of cron.')],
-    payload: Annotated[str, typer.Option(help="JSON.", show_default=False)] = '""',
+    payload: Annotated[str | None, typer.Option(help="JSON; what it has stays without it.", show_default=False)] = None,
     offset: Annotated[float, typer.Option(help="Seconds by which an interval is shifted.")] = 0.0,
     tz: Annotated[str | None, typer.Option(help="Of the fields of cron: UTC by default.", show_default=False)] = None,
     missed: Annotated[str, typer.Option(help="What becomes of times that passed: merge, all or skip.")] = "merge",
@@ -80,9 +80,8 @@ def set_(
 ) -> None:
     """Has a job recur, or changes one that does."""
     with opened_app(require or context.obj) as app:
-        rule: Any = float(every) if every.replace(".", "", 1).isdigit() else every
         options: dict[str, Any] = {"offset": offset, "tz": tz, "missed": missed, "backlog": backlog, "who": who()}
-        app.recurring.set(queue, id, rule, payload=_loaded(payload), **options)
+        app.recurring.set(queue, id, every, payload=_loaded(payload), **options)
         (job,) = (job for job in app.recurring.list(queue) if job.id == id)
         typer.echo(f"{_name(queue, id)} is now {job.rule.words}{_next(job, redis_time(app.caller))}")
 
@@ -129,7 +128,9 @@ def _act(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _loaded(payload: str) -> Any:
+def _loaded(payload: str | None) -> Any:
+    if payload is None:
+        return msgspec.UNSET
     try:
         return json.loads(payload)
     except ValueError as error:

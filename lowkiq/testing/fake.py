@@ -14,6 +14,7 @@ from lowkiq.testing.model.shard_state import SECOND
 from lowkiq.testing.node import FakeNode
 from lowkiq.testing.outcome import Outcome
 from lowkiq.testing.queues import FakeQueue, Push
+from lowkiq.testing.recurring import FakeEntries
 from lowkiq.worker import Worker
 
 #: A worker, or what has one, such as a task of lowkiq.celery.
@@ -32,8 +33,9 @@ class Fake:
             raise LowkiqError(f"{short(app)} is no application: give the Lowkiq(…) that workers are registered with")
         self._app, self._clock = app, clock
         self._queues: dict[str, FakeQueue] = {}
-        self._following = Following(self._queues, self._follow, app._declared, clock.now)
-        self._node = FakeNode(app.settings, clock, self._queues, self._following)
+        self._following = Following(self._queues, self._follow)
+        self._recurring = FakeEntries(self._follow, app.workers, app._declared, clock)
+        self._node = FakeNode(app.settings, clock, self._queues, self._following, self._recurring)
 
     @property
     def now(self) -> float:

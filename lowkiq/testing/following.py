@@ -1,4 +1,4 @@
-"""Following: what follows in a fake from jobs that are done, those that wait for others, and jobs that recur."""
+"""Following: what follows in a fake from jobs that are done, and those that wait for others."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from lowkiq.after import OPEN, names_in, part_name
 from lowkiq.job import KEPT_BYTES, EncodedJob
 from lowkiq.queue.letters import Letter
-from lowkiq.queue.recurring import dated
-from lowkiq.recurring import Declared
-from lowkiq.testing.model.shard_state import SECOND
 from lowkiq.testing.queues import FakeQueue
 
 
@@ -17,21 +14,12 @@ class Following:
     """
     Args:
         push: queues a validated job, of the worker with that queue.
-        declared: the jobs that recur, as the code has them.
     """
 
-    def __init__(
-        self,
-        queues: Mapping[str, FakeQueue],
-        push: Callable[[str, EncodedJob], object],
-        declared: Sequence[Declared],
-        now: int,
-    ) -> None:
-        self._queues, self._push, self._declared, self._began = queues, push, declared, now
+    def __init__(self, queues: Mapping[str, FakeQueue], push: Callable[[str, EncodedJob], object]) -> None:
+        self._queues, self._push = queues, push
         #: A queue and an id that waits → "queue shards_count id" of those that it waits for.
         self._waits: dict[tuple[str, str], dict[str, None]] = {}
-        #: When those that recur are due next, by their place.
-        self._next: dict[int, int] = {}
 
     def follow(self, letters: Iterable[tuple[str, bytes]]) -> None:
         """Pushes what follows from jobs that are done."""
@@ -65,20 +53,6 @@ class Following:
             if not names:
                 del self._waits[queue, id]
                 self._queues[queue].let_go(id)
-
-    def fire(self, until: int) -> int | None:
-        """Pushes the job that recurs first, if it is due by then. Returns when it was."""
-        for place, row in enumerate(self._declared):
-            if place not in self._next:
-                self._next[place] = round(row.rule.after(self._began / SECOND) * SECOND)
-        at, place = min(((at, place) for place, at in self._next.items()), default=(until + 1, 0))
-        if at > until:
-            return None
-        row, seconds = self._declared[place], at / SECOND
-        payload = dated(row.worker.codec, row.job.payload, seconds) if row.rule.missed == "all" else row.job.payload
-        self._push(row.worker.queue_name, EncodedJob(row.job.id, payload, seconds))
-        self._next[place] = round(row.rule.after(seconds) * SECOND)
-        return at
 
     def _is_here(self, name: str) -> bool:
         """True while something of an id is queued, runs or is in the morgue; of a batch, while it is open."""

@@ -25,6 +25,7 @@ from lowkiq.testing.model.shard_state import SECOND
 from lowkiq.testing.outcome import Outcome, outcomes_of
 from lowkiq.testing.queues import FakeQueue, Taken
 from lowkiq.testing.rates import FakeGate
+from lowkiq.testing.recurring import FakeEntries
 from lowkiq.worker import Worker
 
 #: Batches of one drain, at most: a job that pushes itself, or snoozes for no time, would go on for ever.
@@ -125,9 +126,16 @@ class Batch(NamedTuple):
 class FakeNode:
     """Runs the jobs of some queues, a batch at a time."""
 
-    def __init__(self, settings: Settings, clock: Clock, queues: Mapping[str, FakeQueue], following: Following) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        queues: Mapping[str, FakeQueue],
+        following: Following,
+        recurring: FakeEntries,
+    ) -> None:
         self._settings, self._clock, self._queues = settings, clock, queues
-        self._following = following
+        self._following, self._recurring = following, recurring
         self._performers: dict[tuple[str, LoopThread], FakePerformer] = {}
         self._workers: dict[str, Worker[Any]] = {}
         self._gates: dict[str, FakeGate] = {}
@@ -169,7 +177,7 @@ class FakeNode:
     def _next(self, until: int) -> tuple[FakeQueue, int, int] | None:
         self._following.let_go()
         found = self._first_due(until)
-        while at := self._following.fire(min(until, found[1] if found else until)):
+        while at := self._recurring.fire(min(until, found[1] if found else until)):
             self._clock.move_to(at)
             found = self._first_due(until)
         return found

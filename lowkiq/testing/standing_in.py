@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 from lowkiq.app import Lowkiq
 from lowkiq.errors import LowkiqError
 from lowkiq.job import EncodedJob, Pushed
+from lowkiq.recurring import Recurring
 from lowkiq.testing.fake import Fake
 from lowkiq.worker import Worker
 
@@ -18,7 +19,12 @@ _ABSENT: Final = object()
 @contextmanager
 def standing_in(app: Lowkiq, fake: Fake) -> Iterator[None]:
     """Has the application push to the fake, after its middlewares and its validation, and reach no Redis."""
-    instead = {"_producers": _Producers(app, fake), "_awaited": _Awaited(), "caller": _NoRedis()}
+    instead = {
+        "_producers": _Producers(app, fake),
+        "_awaited": _Awaited(),
+        "caller": _NoRedis(),
+        "recurring": Recurring(app, fake._recurring),
+    }
     attributes = vars(app)
     before = {name: attributes.get(name, _ABSENT) for name in instead}
     attributes.update(instead)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tra
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import read_layouts
 from lowkiq.admin.pauses import Hold, pause_text
-from lowkiq.admin.recurring import Action, RecurringJob, act, read_soonest
+from lowkiq.admin.recurring import Action, RecurringJob, act, read_entry, read_soonest
 from lowkiq.admin.sessions import end_session, read_ended_sessions
 from lowkiq.app import Lowkiq
 from lowkiq.errors import LowkiqError, unknown_queue
@@ -28,8 +28,10 @@ from lowkiq.queue.call import Caller
 from lowkiq.queue.homes import home_of
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.recurrence import Every, Rule
 from lowkiq.transport.connect import client_for_people
 from lowkiq.web.security.access import SESSION_SECONDS
+from lowkiq.worker import Worker
 
 #: What people ask of a job that recurs.
 RecurringAction = Action | Literal["run_now"]
@@ -126,11 +128,29 @@ class Backend:
         shards, encoded = self._shards(queue), encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
         if action != "run_now":
             return act(self.caller, shards, encoded, action, who, why)
-        worker = self._app.workers.get(queue)
-        if worker is None:
-            raise LowkiqError(f"this view has no worker of {queue}, which it takes to run one now: start it with -r")
-        self._app.recurring.run_encoded(worker, encoded, who)
+        self._app.recurring.run_encoded(self._worker(queue, "run one now"), encoded, who)
         return True
+
+    def set_recurring(self, queue: str, id: str, every: Every, *, who: str, **options: Any) -> bool:
+        """
+        Has a job recur, or changes one that does; `options` are those of `app.recurring.set`. False: it is so already.
+
+        Raises:
+            UnknownQueue, and those of `app.recurring.set`.
+        """
+        self._shards(queue)
+        return self._app.recurring.set(self._worker(queue, "set one"), id, every, who=who, **options)
+
+    def rule_of(self, queue: str, id: str) -> Rule | None:
+        """How a job recurs; None: it does not. Raises UnknownQueue, LowkiqError, ValueError."""
+        shards, encoded = self._shards(queue), encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
+        _, entry = read_entry(self.caller, home_of(self.caller, shards, encoded), encoded)
+        return entry.rule if entry else None
+
+    def _worker(self, queue: str, what: str) -> type[Worker[Any]]:
+        if queue not in self._app.workers:
+            raise LowkiqError(f"this view has no worker of {queue}, which it takes to {what}: start it with -r")
+        return self._app.workers[queue]
 
     def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""

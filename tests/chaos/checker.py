@@ -18,6 +18,8 @@ paused       a job starts while its queue is paused, after that was confirmed; e
 not kept     where only the last payload is kept, a job gets several, or one after a higher one (fewer_runs.py)
 too early    an id starts within its throttle after its last start; explained if that one's process had been stopped
              between its taking the job and its start
+too soon     a job starts before others that it waits for are done (consequences.py)
+out of time  a job that recurs starts at none of its times, or before it, or does so no more
 miscounted   a tag is counted otherwise than the jobs that are left have it
 """
 
@@ -25,17 +27,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final
 
 from lowkiq import Rate
 from tests.chaos.causes import UNEXPLAINED, Causes
+from tests.chaos.consequences import out_of_time, too_soon
 from tests.chaos.crowding import crowds
 from tests.chaos.fewer_runs import not_kept, superseded, too_early
 from tests.chaos.history import History, Payload, Row, is_cancelled
-from tests.chaos.world.queues import RATES
+from tests.chaos.world.queues import RATES, RECURRING
 
 #: Deaths alone on a node for which an id is buried.
 ALONE: Final = 2
@@ -95,6 +97,13 @@ class Verdict:
     not_kept: list[str] = field(default_factory=list)
     too_early: list[str] = field(default_factory=list)
     too_early_explained: int = 0
+    #: Jobs that wait for others, those of them that somebody has let go, and starts before what they wait for was done;
+    #: runs of those that recur, and what is wrong with them.
+    waiting: int = 0
+    let_go: int = 0
+    too_soon: list[str] = field(default_factory=list)
+    recurred: int = 0
+    out_of_time: list[str] = field(default_factory=list)
     #: The same, when faults have struck so often while they ran that it looks as if they had.
     framed: int = 0
     #: Tags that are counted otherwise than jobs have them.
@@ -120,6 +129,8 @@ class Verdict:
             or self.overfull
             or self.not_kept
             or self.too_early
+            or self.too_soon
+            or self.out_of_time
         )
 
 
@@ -131,10 +142,14 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         buried=len(history.morgue),
         queued=len(history.queued),
         miscounted=history.tags,
+        waiting=len(history.waits),
+        let_go=len(history.let_go),
+        out_of_time=list(history.stopped),
         paused=len(history.pauses),
     )
     causes = Causes(history)
-    written = {(*row, number) for row, records in history.rows.items() for number in _written(records)}
+    written_at = _written(history)
+    written = set(written_at)
     gone = superseded(history, written | history.morgue | history.queued) - written
     verdict.superseded = len(gone)
     lost = [
@@ -161,6 +176,11 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         _check_cancels(verdict, row, records, history, causes)
         _check_pauses(verdict, row, records, history, causes)
         _check_fewer(verdict, row, records, history, causes)
+        if row[0] == RECURRING:
+            verdict.recurred += sum(record["k"] == "begin" for record in records)
+            verdict.out_of_time += out_of_time(row, records)
+        # What a failover has lost is waited for by nobody.
+        verdict.too_soon += too_soon(row, records, history, written_at, gone | set(lost), causes)
     found = crowds(history, causes)
     verdict.crowded = [crowd.says for crowd in found if not crowd.is_explained]
     verdict.crowded_explained = len(found) - len(verdict.crowded)
@@ -183,10 +203,14 @@ def _check_fewer(verdict: Verdict, row: Row, records: list[dict[str, Any]], hist
 # ── lost ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _written(records: list[dict[str, Any]]) -> Iterator[int]:
-    for record in records:
-        if record["k"] == "commit" and record["a"]:
-            yield from record["n"]
+def _written(history: History) -> dict[Payload, float]:
+    """When each payload was written first."""
+    found: dict[Payload, float] = {}
+    for row, records in history.rows.items():
+        for record in records:
+            for number in record["n"] if record["k"] == "commit" and record["a"] else ():
+                found.setdefault((*row, number), record["t"])
+    return found
 
 
 def _judge_losses(verdict: Verdict, lost: list[Payload], history: History, causes: Causes, *, may_lose: bool) -> None:
@@ -307,7 +331,7 @@ def _judge_overlap(
 def _check_burials(verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes) -> None:
     """An id goes to the morgue as a whole, so one of what it had in hand must have killed its nodes."""
     buried = {number for queue, id, number in history.killers if (queue, id) == row}
-    if not buried or any(history.pushes[*row, number].is_poison for number in buried):
+    if not buried or any(_is_poison(history, (*row, number)) for number in buried):
         return
     # One that has ended is struck too if Redis could not know of its end: it was paused, or Redis was away.
     ended = {record["r"]: record["t"] for record in records if record["k"] in {"commit", "fail"}}
@@ -321,6 +345,11 @@ def _check_burials(verdict: Verdict, row: Row, records: list[dict[str, Any]], hi
         verdict.framed += 1
     else:
         verdict.innocents.append(f"{row}: {sorted(buried)} were buried, struck {struck} times")
+
+
+def _is_poison(history: History, payload: Payload) -> bool:
+    push = history.pushes.get(payload)
+    return push is not None and push.is_poison
 
 
 # ── checkpoints and cancels ─────────────────────────────────────────────────────────────────────────────────────────

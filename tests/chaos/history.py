@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.chaos import journal
-from tests.chaos.world.queues import FOLLOWING, LIMITS, LOADS
+from tests.chaos.world.queues import FOLLOWING, LIMITS, LOADS, RECURRING, RECURS
 
 #: A payload: queue, id, number.
 Payload = tuple[str, str, int]
@@ -45,6 +45,14 @@ class Pause(NamedTuple):
     queue: str
     since: float
     until: float
+
+
+class Wait(NamedTuple):
+    """A job waits for all payloads of an id that were acknowledged by then."""
+
+    queue: str
+    id: str
+    since: float
 
 
 class Cancel(NamedTuple):
@@ -84,6 +92,11 @@ class History:
     #: Row → what was cancelled of it, and when Redis knew that.
     cancels: dict[Row, list[Cancel]] = field(default_factory=dict)
     pauses: list[Pause] = field(default_factory=list)
+    #: Row → what it waits for; and rows that somebody has had run without waiting any longer.
+    waits: dict[Row, list[Wait]] = field(default_factory=dict)
+    let_go: set[Row] = field(default_factory=set)
+    #: Ids that recur, and do so no more though nobody has stopped them.
+    stopped: list[str] = field(default_factory=list)
     #: Queue → batches of it that may run at once.
     limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
     #: Queues that keep the last payload of an id; and throttled ones, with the seconds between two starts of an id.
@@ -107,13 +120,7 @@ def read(directory: Path) -> History:
         throttles={queue.name: queue.throttle for load in LOADS.values() for queue in load.queues if queue.throttle},
     )
     for path in sorted((directory / "producers").glob("*.jsonl")):
-        history.pushes.update(_pushes(journal.read(path)))
-        for record in journal.read(path):
-            if record["k"] in {"cancel", "cancelled"}:
-                known_at = record["t"] if record["k"] == "cancelled" else None
-                history.cancels.setdefault((record["q"], record["id"]), []).append(Cancel(record["n"], known_at))
-            elif record["k"] == "back":
-                _put_back(history, record)
+        _read_producer(history, path)
     for path in sorted((directory / "rows").glob("*.log")):
         queue, _, id = path.name.removesuffix(".log").partition(".")
         history.rows[queue, id] = list(journal.read(path))
@@ -132,18 +139,56 @@ def read(directory: Path) -> History:
         history.killers = {(queue, id, number) for queue, id, number in told["killers"]}
         history.tags = told.get("tags", [])
         history.queued = {(queue, id, number) for queue, id, number in told["queued"]}
-    history.pushes |= dict(_followed(history))
+    history.let_go = {(record["q"], record["id"]) for record in journal.read(directory / "world.jsonl")}
+    for queue in FOLLOWING:
+        history.pushes |= dict(_followed(history, queue))
+    history.pushes |= dict(_recurred(history, list(journal.read(directory / "recurring.jsonl"))))
     return history
 
 
-def _followed(history: History) -> Iterator[tuple[Payload, Push]]:
+def _read_producer(history: History, path: Path) -> None:
+    history.pushes.update(_pushes(journal.read(path)))
+    for record in journal.read(path):
+        if record["k"] in {"cancel", "cancelled"}:
+            known_at = record["t"] if record["k"] == "cancelled" else None
+            history.cancels.setdefault((record["q"], record["id"]), []).append(Cancel(record["n"], known_at))
+        elif record["k"] == "back":
+            _put_back(history, record)
+        elif record["k"] == "after":
+            waits = history.waits.setdefault((record["q"], record["id"]), [])
+            waits += [Wait(queue, id, record["t"]) for queue, id in record["of"]]
+
+
+def _recurred(history: History, records: list[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]:
+    """
+    The times for which ids recurred, as pushes by milliseconds: those that were done, and of ids that make up for what
+    they have missed all from the first to the last.
+    """
+    firsts = {record["id"]: record for record in records if record["k"] == "first"}
+    lasts = {record["id"]: record for record in records if record["k"] == "last"}
+    history.stopped = [f"{id} recurs no more" for id in firsts if not lasts.get(id, {}).get("goes_on")]
+    for id, first in firsts.items():
+        times = {
+            number
+            for record in history.rows.get((RECURRING, id), ())
+            for number in (record["n"] if record["k"] == "commit" else ())
+        }
+        every, since = round(RECURS[id].every * 1_000), round(first["at"] * 1_000)
+        if RECURS[id].missed == "all" and id in lasts:
+            times.update(range(since, round(lasts[id]["at"] * 1_000) + 1, every))
+        for number in times:
+            at = number / 1_000 - first["ahead"]
+            yield (RECURRING, id, number), Push(at, at)
+
+
+def _followed(history: History, queue: str) -> Iterator[tuple[Payload, Push]]:
     """
     What follows is as good as pushed by the last run that has written it: that one was settled, or it would have run
     again; unless it was cancelled or buried in between. What was pushed twice, and so ran twice, follows twice.
     """
-    for (queue, id), records in history.rows.items():
+    for (name, id), records in history.rows.items():
         written: dict[int, list[float]] = {}
-        for record in records if queue in FOLLOWING else ():
+        for record in records if name == queue else ():
             for number in record["n"] if record["k"] == "commit" and record["a"] else ():
                 written.setdefault(number, []).append(record["t"])
         for number, times in written.items():

@@ -30,6 +30,7 @@ COUNTED = (
     "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags", "paused_queues",
     "started_paused", "started_paused_explained", "rated", "overfull", "overfull_explained",
     "superseded", "not_kept", "too_early", "too_early_explained",
+    "waiting", "let_go", "too_soon", "recurred", "out_of_time",
 )  # fmt: skip
 
 
@@ -71,6 +72,11 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "not_kept": len(verdict.not_kept),
         "too_early": len(verdict.too_early),
         "too_early_explained": verdict.too_early_explained,
+        "waiting": verdict.waiting,
+        "let_go": verdict.let_go,
+        "too_soon": len(verdict.too_soon),
+        "recurred": verdict.recurred,
+        "out_of_time": len(verdict.out_of_time),
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
         "good": verdict.is_good,
@@ -95,6 +101,9 @@ def line(figures: dict[str, Any]) -> str:
         parts.append(f"{figures['started_paused']} started in {figures['paused_queues']:,} pauses of queues")
     if figures["rated"]:
         parts.append(f"{figures['overfull']} windows overfull of {figures['rated']:,} rated starts")
+    if figures["waiting"]:
+        parts.append(f"{figures['too_soon']} of {figures['waiting']:,} that wait too soon")
+        parts.append(f"{figures['out_of_time']} of {figures['recurred']:,} recurring runs out of time")
     causes = ", ".join(f"{count:,} {cause}" for cause, count in figures["duplicates"].items())
     parts.append(f"{sum(figures['duplicates'].values()):,} duplicates" + (f" ({causes})" if causes else ""))
     return " · ".join(parts)
@@ -126,6 +135,8 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"overfull: {what}" for what in verdict.overfull[:SHOWN]]
     found += [f"not kept: {what}" for what in verdict.not_kept[:SHOWN]]
     found += [f"too early: {what}" for what in verdict.too_early[:SHOWN]]
+    found += [f"too soon: {what}" for what in verdict.too_soon[:SHOWN]]
+    found += [f"out of time: {what}" for what in verdict.out_of_time[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
     if verdict.queued:

@@ -19,6 +19,7 @@ from tests.chaos.injector import Injector, Prober
 from tests.chaos.journal import now
 from tests.chaos.pauser import Pauser
 from tests.chaos.plan import FAULTS, plan
+from tests.chaos.world.recurrence import Recurrence
 from tests.chaos.world.replicated import Servers
 from tests.chaos.world.world import World
 
@@ -54,7 +55,10 @@ def run(
         injector, prober = Injector(world, plan(seed, possible), directory), Prober(world, directory)
         # What people do keeps nodes from outliving their leases, which is all that the other load is for.
         pauser = Pauser(world, seed, directory) if load == "mixed" else None
+        recurrence = Recurrence(world.app, directory) if load == "mixed" else None
         prober.start()
+        if recurrence:
+            recurrence.begin()
         if pauser:
             pauser.start()
         began = now()
@@ -67,6 +71,8 @@ def run(
             pauser.stop()
             injector.counts["reshard"] = pauser.reshards
         world.stop_producers()
+        if recurrence:
+            recurrence.end(DRAIN_WITHIN)
         world.drain(DRAIN_WITHIN)
         world.stop_supervisors()
         prober.stop()

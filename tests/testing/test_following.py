@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq, current, testing
+from lowkiq.errors import LowkiqError
 
 
 class Shop:
@@ -100,3 +101,42 @@ def test_jobs_that_recur_run_as_time_goes_on(shop: Shop) -> None:
         jobs.drain(until="+3h")
         hours = [start // 3_600 * 3_600 + n * 3_600 for n in (1, 2, 3)]
     assert shop.ran == [("hourly", [{"due": hour}]) for hour in hours]
+
+
+def test_jobs_are_set_paused_run_and_removed_at_run_time(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        shop.app.recurring.set(shop.invoice, "eu", "10m", payload="of the eu")
+        shop.app.recurring.set("invoices", "us", 600, offset=300)
+        (first, second) = shop.app.recurring
+        assert {first.id, second.id} == {"eu", "us"} and first.origin == "api" and first.last_at is None
+        assert abs((second.next_at or 0) - (first.next_at or 0)) == 300
+        jobs.drain(until="+10m")
+        assert sorted(shop.ran) == [("invoice eu", ["of the eu"]), ("invoice us", [""])]
+        assert shop.app.recurring.pause(shop.invoice, "us", "it is summer")
+        assert not shop.app.recurring.pause(shop.invoice, "us")
+        jobs.drain(until="+20m")
+        (eu, us) = shop.app.recurring.list(shop.invoice)
+        assert (
+            us.paused
+            and (us.paused.why, us.next_at) == ("it is summer", None)
+            and eu.last_at == (eu.next_at or 0) - 600
+        )
+        assert shop.names.count("invoice us") == 1 and shop.names.count("invoice eu") == 3
+        assert shop.app.recurring.resume(shop.invoice, "us") and shop.app.recurring.remove(shop.invoice, "eu")
+        assert shop.app.recurring.run_now(shop.invoice, "us").new == 1
+        jobs.drain(until="+10m")
+        assert shop.names.count("invoice us") == 3 and shop.names.count("invoice eu") == 3
+        with pytest.raises(LowkiqError, match="nothing recurs as 'eu' in invoices"):
+            shop.app.recurring.run_now(shop.invoice, "eu")
+    assert "recurring" not in vars(shop.app)
+
+
+def test_those_of_the_code_can_be_paused_and_a_payload_stays_that_is_not_given(shop: Shop) -> None:
+    shop.tidy_every_hour()
+    with testing.fake(shop.app) as jobs:
+        assert [(job.id, job.origin) for job in shop.app.recurring] == [("hourly", "code")]
+        assert shop.app.recurring.pause("tidy", "hourly")
+        shop.app.recurring.set(shop.invoice, "eu", "1h", payload="kept")
+        shop.app.recurring.set(shop.invoice, "eu", "2h")
+        jobs.drain(until="+2h")
+    assert shop.ran == [("invoice eu", ["kept"])]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -12,11 +14,13 @@ from lowkiq.admin.pauses import MOST_WHY, Pause
 from lowkiq.admin.recurring import RecurringJob
 from lowkiq.codec import encodable
 from lowkiq.errors import BeingResharded, LowkiqError, UnknownQueue
-from lowkiq.recurrence import Rule
+from lowkiq.recurrence import BACKLOG, MOST_BACKLOG, Missed, Rule
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.backend import RecurringAction
 from lowkiq.web.security.guard import who_of
+
+T = TypeVar("T")
 
 
 class RecurringQuery(msgspec.Struct, frozen=True):
@@ -60,6 +64,18 @@ class RecurringDone(msgspec.Struct, frozen=True):
     changed: Annotated[bool, Meta(description="False: nothing recurs as that id, or there was nothing to change.")]
 
 
+class RecurringRule(msgspec.Struct, frozen=True):
+    """When a job is to recur."""
+
+    id: str
+    every: Annotated[float | str, Meta(description='Seconds, "15m", or the five fields of cron.')]
+    payload: Annotated[Any, Meta(description="As JSON; without it, it stays as it is.")] = msgspec.UNSET
+    offset: Annotated[float, Meta(description="Seconds by which an interval is shifted.")] = 0.0
+    tz: Annotated[str | None, Meta(description="The time zone of cron's fields; UTC without it.")] = None
+    missed: Annotated[Missed, Meta(description="What becomes of times that nobody could fire.")] = "merge"
+    backlog: Annotated[int, Meta(ge=1, le=MOST_BACKLOG, description="How many are made up for, with `all`.")] = BACKLOG
+
+
 @operation("GET", "/api/v1/recurring", "getRecurring", query=RecurringQuery, refusals=NO_QUEUE)
 async def recurring(call: ApiCall) -> RecurringReply:
     """Jobs that recur, of one queue or of all."""
@@ -81,8 +97,30 @@ async def act_on_recurring(call: ApiCall) -> RecurringDone:
     """Pause, resume, run now or remove a job that recurs."""
     body, who = call.body, who_of(call.request)
     act = call.view.backend.act_on_recurring
+    return RecurringDone(await _asked(act, call.queue, body.id, body.action, who, body.reason))
+
+
+@operation(
+    "POST",
+    "/api/v1/queues/{queue}/recurring/set",
+    "setRecurring",
+    description="It takes a view that has the worker, which knows how payloads are written.",
+    body=RecurringRule,
+    refusals=NO_QUEUE,
+    examples={"mornings": {"id": "eu", "every": "0 6 * * 1-5", "tz": "Europe/Berlin", "payload": {"of": "eu"}}},
+)
+async def set_recurring(call: ApiCall) -> RecurringDone:
+    """Have a job recur, or change when it does."""
+    options = msgspec.structs.asdict(call.body)
+    return RecurringDone(
+        await _asked(partial(call.view.backend.set_recurring, call.queue, who=who_of(call.request), **options))
+    )
+
+
+async def _asked(ask: Callable[..., T], *arguments: Any) -> T:
+    """What the backend says. Raises Rejected with its reason."""
     try:
-        return RecurringDone(await run_in_threadpool(act, call.queue, body.id, body.action, who, body.reason))
+        return await run_in_threadpool(ask, *arguments)
     except (BeingResharded, UnknownQueue):
         raise
     except (LowkiqError, ValueError) as error:

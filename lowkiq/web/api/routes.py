@@ -77,6 +77,7 @@ OPERATIONS: Final = (
     resharding.reshard,
     recurring.recurring,
     recurring.act_on_recurring,
+    recurring.set_recurring,
     actions.bulks,
     actions.bulk,
     actions.stop_bulk,

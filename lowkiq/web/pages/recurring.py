@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -13,7 +14,8 @@ from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.admin.words import printable
-from lowkiq.errors import LowkiqError
+from lowkiq.errors import LowkiqError, SettingsError, short
+from lowkiq.recurrence import BACKLOG, Rule
 from lowkiq.web.backend import RecurringAction
 from lowkiq.web.pages.hands import Wording
 from lowkiq.web.pages.live import LivePages, Visit, page
@@ -25,7 +27,11 @@ from lowkiq.web.view import View
 SHOWN: Final = 200
 
 
-WORDINGS: Final[Mapping[RecurringAction, Wording]] = {
+#: What a page asks: actions, and the change of a rule.
+Asked: TypeAlias = "RecurringAction | Literal['set']"
+
+WORDINGS: Final[Mapping[Asked, Wording]] = {
+    "set": Wording("Change", "It is run by that from its next time on. Its payload stays as it is."),
     "pause": Wording("Pause", "It is not run until somebody resumes it; what is queued of it runs."),
     "resume": Wording("Resume", "It runs again, from its next time on. What was due meanwhile is not made up for."),
     "run_now": Wording("Run now", "It is pushed once more, now. Its times stay as they are."),
@@ -52,7 +58,10 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         action, id = _action(form.get("action", "")), from_field(form.get("id", ""))
         why = form.get("reason", "")[:MOST_WHY]
         try:
-            await run_in_threadpool(view.backend.act_on_recurring, queue, id, action, who, why)
+            if action == "set":
+                await run_in_threadpool(partial(view.backend.set_recurring, queue, id, who=who, **_rule_in(form)))
+            else:
+                await run_in_threadpool(view.backend.act_on_recurring, queue, id, action, who, why)
         except (LowkiqError, ValueError) as error:
             return await _ask(pages, request, action, id, str(error))
         return RedirectResponse(link(request, "/recurring"), 303)
@@ -73,16 +82,49 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     return {"queue": queue, "jobs": jobs, "count": count, "shown": SHOWN}
 
 
-async def _ask(pages: LivePages, request: Request, action: RecurringAction, id: str, error: str = "") -> Response:
+async def _ask(pages: LivePages, request: Request, action: Asked, id: str, error: str = "") -> Response:
+    queue, form = await pages.queue_of(request), form_of(request)
+    rule: Mapping[str, str] = {}
+    if action == "set":
+        try:
+            known = await run_in_threadpool(pages.view.backend.rule_of, queue, id)
+        except (LowkiqError, ValueError) as refusal:
+            known, error = None, error or str(refusal)
+        # What somebody has just typed is shown again.
+        rule = {**_fields(known), **form}
     told = page(
-        pages.view, request, "recurring_question.html", queue=await pages.queue_of(request), id=id, action=action,
+        pages.view, request, "recurring_question.html", queue=queue, id=id, action=action, rule=rule,
         wording=WORDINGS[action], most=MOST_WHY, error=error,
     )  # fmt: skip
     told.status_code = 400 if error else 200
     return told
 
 
-def _action(text: str) -> RecurringAction:
+def _fields(rule: Rule | None) -> dict[str, str]:
+    """A rule as its form has it."""
+    if rule is None:
+        return {"every": "", "tz": "", "offset": "", "missed": "merge", "backlog": str(BACKLOG)}
+    is_cron = isinstance(rule.every, str)
+    return {
+        "every": rule.text, "tz": rule.tz if is_cron else "", "offset": "" if is_cron else f"{rule.offset:g}",
+        "missed": rule.missed, "backlog": str(rule.backlog),
+    }  # fmt: skip
+
+
+def _rule_in(form: Mapping[str, str]) -> dict[str, Any]:
+    """What a form asks of a job that recurs. Raises SettingsError, ValueError: a field is no number."""
+    told = {name: form.get(name, "").strip() for name in ("every", "tz", "offset", "missed", "backlog")}
+    options: dict[str, Any] = {"every": told["every"], "missed": told["missed"] or "merge", "tz": told["tz"] or None}
+    for name, number in (("offset", float), ("backlog", int)):
+        if told[name]:
+            try:
+                options[name] = number(told[name])
+            except ValueError:
+                raise SettingsError(f"{name} is {short(told[name])}, it must be a number") from None
+    return options
+
+
+def _action(text: str) -> Asked:
     if text not in WORDINGS:
         raise HTTPException(400, "There is no such action here.")
-    return cast("RecurringAction", text)
+    return cast("Asked", text)

@@ -12,13 +12,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from lowkiq import Bury, Decision, Lowkiq, PartialFailure, RetryIn, Snooze, Worker, current
+from lowkiq import Bury, Decision, Job, Lowkiq, PartialFailure, RetryIn, Snooze, Worker, current
 from lowkiq.errors import CheckpointFailed
 from tests.chaos.journal import Journal, now
 from tests.chaos.world import queues
@@ -103,7 +103,7 @@ class Run:
     def __init__(self, queue: str, payloads_by_id: dict[str, list[dict[str, Any]]]) -> None:
         self._context = current()
         self._queue = queue
-        self._payloads = payloads_by_id
+        self._payloads = payloads_by_id if queue != queues.RECURRING else _times(self._context.jobs)
         self._name = f"{process.name}.{next(process.runs)}"
         self._attempts = {job.id: job.retry_count + 2 for job in self._context.jobs}
         #: Checkpoints of earlier runs.
@@ -138,7 +138,8 @@ class Run:
     def _begin(self) -> None:
         for id, payloads in self._payloads.items():
             numbers, kept = [payload["n"] for payload in payloads], self._kept.get(id)
-            if self._write(id, "begin", n=numbers, try_=self._attempts[id], kept=kept):
+            wall = time.time()
+            if self._write(id, "begin", n=numbers, try_=self._attempts[id], kept=kept, wall=wall):
                 self._open[id] = None
             else:
                 self._failed[id] = StaleToken()
@@ -218,6 +219,17 @@ class Run:
             lost = self._context.lease_lost
             database.write(self._queue, id, "ended", self._context.epoch, r=self._name, lost=int(lost))
         return accepted
+
+
+def _times(jobs: Sequence[Job]) -> dict[str, list[dict[str, Any]]]:
+    """Payloads of jobs that recur, numbered by the milliseconds for which they are."""
+    return {
+        job.id: [
+            {"n": round((payload["due"] if payload else score) * 1_000), "s": 0}
+            for payload, score in zip(job.payloads, job.scores, strict=True)
+        ]
+        for job in jobs
+    }
 
 
 def _register(queue: queues.Queue) -> None:

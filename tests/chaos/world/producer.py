@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ GIVES_UP = 0.1
 #: The share of pushes that are awaited one by one; of these that of event loops of their own, and of awaits that are
 #: cancelled.
 AWAITED, OWN_LOOP, CANCELLED = 0.5, 0.3, 0.03
+#: Pushes beside which some are made that another job is to run after; jobs of these, at most; the share of batches, and
+#: of those that wait for the one before them, too.
+WAITED_FOR, MOST_WAITED_FOR, BATCHES, CHAINED = 0.08, 8, 0.4, 0.3
 #: Ids in the queues above which producers wait.
 ENOUGH = 600
 
@@ -78,6 +82,8 @@ class Producer:
             )(lambda _: None)
             for queue in self._load.queues
         }
+        #: Ids that wait for others, or have.
+        self._waiting: list[str] = []
         self._runner = asyncio.Runner()
         self._is_over = False
         signal.signal(signal.SIGTERM, self._stop)
@@ -92,28 +98,40 @@ class Producer:
                 self._retry_blocked()
                 look_at = time.monotonic() + 1
             self._push(queues.pick(self._load, self._rng))
+            if self._rng.random() < WAITED_FOR and queues.WAITING in self._workers:
+                self._push_after()
 
     def _push(self, queue: queues.Queue) -> None:
         made = [self._job(queue) for _ in range(int(min(self._rng.expovariate(0.2), 30)) + 1)]
-        sent = [[job["id"], job["payload"]["n"], job["payload"].get("do")] for job in made]
-        self._journal.write("push", q=queue.name, sent=sent)
+        self._note_sent(queue.name, made)
         push = self._push_each if self._rng.random() < AWAITED else self._push_all
         if not push(self._workers[queue.name], made):
-            self._journal.write("unsure")
-            self._unsure.update((queue.name, job["id"]) for job in made)
+            self._note_unsure(queue.name, made)
         elif self._rng.random() < CANCELS:
             self._cancel(queue.name, made[-1]["id"])
         elif self._rng.random() < DELETES and not queue.reshards:  # what was deleted before a move stays so
             # What of an id may still be on its way would overtake what is away meanwhile.
             self._delete_and_put_back(queue, [id for job in made if (queue.name, id := job["id"]) not in self._unsure])
 
+    def _note_sent(self, queue: str, made: list[NewJob]) -> None:
+        sent = [[job["id"], job["payload"]["n"], job["payload"].get("do")] for job in made]
+        self._journal.write("push", q=queue, sent=sent)
+
+    def _note_unsure(self, queue: str, made: list[NewJob]) -> None:
+        self._journal.write("unsure")
+        self._unsure.update((queue, job["id"]) for job in made)
+
     def _push_all(self, worker: type[Worker], made: list[NewJob]) -> bool:
         """Pushes all in one; False if nobody can say what has become of it."""
+        return self._try(lambda: worker.perform_async(made))
+
+    def _try(self, push: Callable[[], object]) -> bool:
+        """Pushes until it is acknowledged; False if it gives up."""
         attempts = 0
         while not self._is_over:
             attempts += 1
             try:
-                worker.perform_async(made)
+                push()
             except PushFailed:
                 if self._rng.random() < GIVES_UP:
                     break
@@ -121,6 +139,52 @@ class Producer:
                 self._journal.write("ack", attempts=attempts)
                 return True
         return False
+
+    # ── what waits ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _push_after(self) -> None:
+        """Pushes jobs of ids that are new, and another one that runs after them."""
+        queue = self._rng.choice([queue for queue in self._load.queues if queue.name in queues.WAITED_FOR])
+        fresh = [f"{self._number}-{time.monotonic_ns() + n}" for n in range(self._rng.randint(1, MOST_WAITED_FOR))]
+        made = [self._job(queue, id) for id in fresh for _ in range(self._rng.randint(1, 2))]
+        last: NewJob = {"id": f"{self._number}-w{time.monotonic_ns()}", "payload": {"n": 1, "s": 0}, "score": 1}
+        push = self._push_batch if self._rng.random() < BATCHES else self._push_dependent
+        if push(queue.name, made, last):
+            self._waiting.append(str(last["id"]))
+
+    def _push_dependent(self, queue: str, made: list[NewJob], last: NewJob) -> bool:
+        self._note_sent(queue, made)
+        if not self._push_all(self._workers[queue], made):
+            self._note_unsure(queue, made)
+            return False
+        others = [(queue, id) for id in dict.fromkeys(job["id"] for job in made)]
+        if self._waiting and self._rng.random() < CHAINED:
+            others.append((queues.WAITING, self._waiting[-1]))
+        last["after"] = [(self._workers[name], id) for name, id in others]
+        self._note_sent(queues.WAITING, [last])
+        self._note_after(last, others)
+        if not self._push_all(self._workers[queues.WAITING], [last]):
+            self._note_unsure(queues.WAITING, [last])
+            return False
+        return True
+
+    def _push_batch(self, queue: str, made: list[NewJob], last: NewJob) -> bool:
+        """One that is given up stays open."""
+        batch = self._app.batch(on_done=(self._workers[queues.WAITING], last))
+        self._note_sent(queues.WAITING, [last])
+        if not self._try(batch.__enter__):
+            self._note_unsure(queues.WAITING, [last])
+            return False
+        self._note_sent(queue, made)
+        if not self._try(lambda: batch.push(self._workers[queue], made)):
+            self._note_unsure(queue, made)
+            return False
+        self._note_after(last, [(queue, job["id"]) for job in made])
+        return self._try(lambda: batch.__exit__(None, None, None))
+
+    def _note_after(self, last: NewJob, others: list[tuple[str, Any]]) -> None:
+        """From now on it is to wait for all of theirs that was acknowledged before."""
+        self._journal.write("after", q=queues.WAITING, id=last["id"], of=others)
 
     # ── awaited ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,9 +256,9 @@ class Producer:
                 return True
         return False
 
-    def _job(self, queue: queues.Queue) -> NewJob:
+    def _job(self, queue: queues.Queue, id: str = "") -> NewJob:
         is_hot = self._rng.random() < 0.7
-        id = f"{self._number}-{self._rng.randrange(HOT) if is_hot else HOT + self._rng.randrange(COLD)}"
+        id = id or f"{self._number}-{self._rng.randrange(HOT) if is_hot else HOT + self._rng.randrange(COLD)}"
         number = self._numbers[queue.name, id] = self._numbers[queue.name, id] + 1
         made: NewJob = {"id": id, "payload": queues.payload(self._load, queue, number, self._rng)}
         if self._poison > 0 and self._rng.random() < POISON:

@@ -70,8 +70,28 @@ class Load(NamedTuple):
     threads: int = 4
 
 
-#: Queue → the one to which each of its payloads follows once it is done.
-FOLLOWING: Final = {name: f"after-{name}" for name in ("batches", "tasks", "isolated")}
+#: Queue → the one to which each of its payloads follows once it is done; those before it first. Two make a pipeline of
+#: three queues.
+FOLLOWING: Final = {name: f"after-{name}" for name in ("batches", "tasks", "isolated", "after-batches", "after-tasks")}
+#: Jobs of this one wait for others, which are of those.
+WAITING: Final = "waiting"
+WAITED_FOR: Final = ("batches", "unscored", "tasks", "isolated", "blocking", "fair")
+#: The queue whose jobs recur.
+RECURRING: Final = "recurring"
+
+
+class Recurs(NamedTuple):
+    """How an id recurs."""
+
+    #: Seconds.
+    every: float
+    missed: Literal["merge", "all"]
+
+
+#: Id → how it recurs.
+RECURS: Final = {
+    f"{missed}-{every:g}": Recurs(every, missed) for every in (0.7, 1.5, 4.0) for missed in ("merge", "all")
+}
 
 LOADS: Final[Mapping[str, Load]] = {
     "mixed": Load(
@@ -125,6 +145,8 @@ LOADS: Final[Mapping[str, Load]] = {
                 Queue(name, 3, 5, is_scored=True, seconds=(0, 0), share=0, reshards=(5, 2))
                 for name in FOLLOWING.values()
             ),
+            Queue(WAITING, 3, 5, is_scored=True, seconds=(0, 0), share=0, reshards=(4, 1)),
+            Queue(RECURRING, 4, 2, is_scored=True, seconds=(0, 0), share=0, reshards=(6, 3)),
         ),
         (
             Trouble(0.02, {"do": "fail", "tries": 1}),

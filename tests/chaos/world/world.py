@@ -17,7 +17,8 @@ import psutil
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq
-from tests.chaos.journal import now
+from lowkiq.errors import LowkiqError
+from tests.chaos.journal import Journal, now
 from tests.chaos.world import queues
 from tests.chaos.world.processes import Revived
 from tests.chaos.world.replicated import Servers
@@ -45,6 +46,7 @@ class World:
         self.servers = servers
         for name in ("nodes", "producers", "rows", "logs"):
             (directory / name).mkdir()
+        self._journal = Journal(directory / "world.jsonl")
         self._proxy: subprocess.Popen[bytes] | None = None
         self.proxy_url = self._start_proxy() if servers.socket else servers.url
         #: Whoever has an odd number reaches Redis through the proxy.
@@ -109,6 +111,7 @@ class World:
                 if not each.is_running:
                     each.start()
             self._retry_blocked()
+            self._let_go_of_the_dead()
             if self.left() == 0:
                 return True
             time.sleep(0.2)
@@ -125,6 +128,20 @@ class World:
             if queue.blocks:
                 with contextlib.suppress(RedisError):
                     self.app.workers[queue.name].actions.retry_all()
+
+    def _let_go_of_the_dead(self) -> None:
+        """Has run what waits for others that are all buried, or for the rest of a batch whose producer is gone."""
+        if queues.WAITING not in self.app.workers:
+            return
+        waiting = self.app.workers[queues.WAITING]
+        with contextlib.suppress(RedisError, LowkiqError):
+            for hold in waiting.queries.held():
+                if hold.waits and all(self._is_buried(*other) for other in hold.waits.first):
+                    self._journal.write("let go", q=queues.WAITING, id=hold.id)
+                    waiting.actions.let_go([hold.id], who="the tests")
+
+    def _is_buried(self, queue: str, id: str) -> bool:
+        return any(job.id == id for job in self.app.workers[queue].queries.morgue_find(id))
 
     @cached_property
     def app(self) -> Lowkiq:

@@ -45,6 +45,7 @@ REQUESTS = {
     "reshard": ("/api/v1/queues/q/reshard", {"shards": 8}),
     "getRecurring": ("/api/v1/recurring?queue=q", None),
     "actOnRecurring": ("/api/v1/queues/q/recurring", {"id": "1", "action": "pause"}),
+    "setRecurring": ("/api/v1/queues/q/recurring/set", {"id": "1", "every": "15m"}),
     "getSettings": ("/api/v1/queues/q/settings", None),
     "setSettings": ("/api/v1/queues/q/settings", {"set": {"concurrency": 10}}),
     "getBulks": ("/api/v1/bulks", None),

@@ -31,10 +31,40 @@ def test_they_are_listed_and_changed(api, app, worker):
     assert api.get("recurring")["count"] == 1
 
 
+def test_one_is_set_and_changed_and_its_payload_stays(api, app, worker):
+    mornings = {"id": "eu", "every": "0 6 * * 1-5", "tz": "Europe/Berlin", "payload": {"of": "eu"}}
+    assert api.post("queues/q/recurring/set", mornings) == {"changed": True}
+    assert api.post("queues/q/recurring/set", mornings) == {"changed": False}
+    changed = {"id": "eu", "every": 300, "offset": 60, "missed": "all", "backlog": 7}
+    assert api.post("queues/q/recurring/set", changed) == {"changed": True}
+    (job,) = app.recurring
+    rule = job.rule
+    assert (rule.every, rule.offset, rule.missed, rule.backlog, rule.tz) == (300.0, 60.0, "all", 7, "UTC")
+    assert worker.codec.load(job.payload) == {"of": "eu"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"every": "now and then"}, "'now and then', which is neither an interval"),
+        ({"every": 0}, "it must be from 0.1"),
+        ({"every": "0 6 * * *", "tz": "Europe/Berlim"}, "did you mean Europe/Berlin"),
+        ({"every": 300, "offset": 900}, "offset is 900"),
+        ({"every": 300, "missed": "all", "payload": [1]}, "the payload must be a mapping"),
+        ({"every": 300, "backlog": 0}, "backlog"),
+    ],
+)
+def test_a_rule_that_can_not_be_is_refused(api, app, worker, wrong, told):
+    assert told in api.post("queues/q/recurring/set", {"id": "eu", **wrong}, 400)["error"]
+    assert not [*app.recurring]
+
+
 def test_what_can_not_be_is_refused(api, app, worker):
     assert "nothing recurs as 'no'" in api.post("queues/q/recurring", {"id": "no", "action": "run_now"}, 400)["error"]
     assert "action" in api.post("queues/q/recurring", {"id": "no", "action": "explode"}, 400)["error"]
     assert "no queue 'no'" in api.post("queues/no/recurring", {"id": "no", "action": "pause"}, 404)["error"]
+    assert "no queue 'no'" in api.post("queues/no/recurring/set", {"id": "no", "every": 300}, 404)["error"]
     assert "no queue 'no'" in api.get("recurring?queue=no", 404)["error"]
     app.workers.clear()
     assert "start it with -r" in api.post("queues/q/recurring", {"id": "eu", "action": "run_now"}, 400)["error"]
+    assert "start it with -r" in api.post("queues/q/recurring/set", {"id": "eu", "every": 300}, 400)["error"]

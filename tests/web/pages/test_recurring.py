@@ -59,6 +59,38 @@ def test_it_is_listed_paused_resumed_run_and_removed(browser: Browser, app: Lowk
     ]
 
 
+def test_its_rule_is_changed_and_its_payload_stays(browser: Browser, app: Lowkiq, work: type[Worker]) -> None:
+    app.recurring.set(work, "eu", "0 6 * * 1-5", tz="Europe/Berlin", payload={"of": "eu"})
+    asked = browser.get(ask("set", "eu")).text
+    assert 'value="0 6 * * 1-5"' in asked and 'value="Europe/Berlin"' in asked and "<option selected>merge" in asked
+    done = press(browser, ask("set", "eu"), every="15m", tz="", offset="60", missed="all", backlog="24")
+    assert (done.status_code, done.headers["location"]) == (303, "/recurring")
+    (job,) = app.recurring
+    assert (job.rule.every, job.rule.offset, job.rule.missed, job.rule.backlog) == (900.0, 60.0, "all", 24)
+    assert work.codec.load(job.payload) == {"of": "eu"}
+    assert "every 15 m, 1 m after" in read(browser, "/recurring").text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"every": '"><b>'}, "which is neither an interval"),
+        ({"every": "15m", "offset": "much"}, "offset is 'much', it must be a number"),
+        ({"every": "15m", "missed": "none"}, "missed is 'none'"),
+        ({"every": "0 6 * * *", "tz": "Mars"}, "tz is 'Mars'"),
+    ],
+)
+def test_a_wrong_rule_is_told_of_beside_what_was_typed(
+    browser: Browser, app: Lowkiq, work: type[Worker], wrong: dict[str, str], told: str
+) -> None:
+    app.recurring.set(work, "eu", 300)
+    answer = press(browser, ask("set", "eu"), **wrong)
+    assert answer.status_code == 400 and told in Html(answer.text).text and "><b>" not in answer.text
+    assert Html(answer.text).all("input", name="every")[0]["value"] == wrong["every"]
+    (job,) = app.recurring
+    assert job.rule.every == 300.0
+
+
 def test_of_many_those_are_shown_that_run_next(
     browser: Browser, app: Lowkiq, work: type[Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
