@@ -18,9 +18,11 @@ from lowkiq.queue.shard import Shard
 from lowkiq.queue.ways import Ways
 from lowkiq.settings import NAME
 
-#: Letters that are taken along at a time, and bytes (the last one may exceed them): a millisecond of Redis.
-PAGE: Final = 200
+#: Letters that are read at a time, bytes of them (the last one may exceed these), and letters that a shard receives
+#: at a time: a millisecond of Redis each, so that it is never five, whoever else wants the core.
+PAGE: Final = 100
 PAGE_BYTES: Final = 1 << 20
+RECEIVED: Final = 50
 #: Letters of a batch, at most: what follows from it is written in one script, as it is settled.
 MOST_LETTERS: Final = 1_000
 #: How many words a letter of each kind has, the id first.
@@ -190,15 +192,20 @@ def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Lette
             except LowkiqError as error:
                 failed[outbox] = error
                 outbox.note((), [letter])
-    calls = [_receive(shard, letters) for (_, shard), letters in groups.items()]
-    for ((outbox, shard), letters), result in zip(groups.items(), caller.run_all(calls), strict=True):
-        if not isinstance(result, Exception):
-            outbox.note(letters, ())
-            continue
-        if isinstance(result, Moved):
-            homes.sent_on(shard.queue, shard.prefix)
-        failed[outbox] = result
-        outbox.note((), letters)
+    while groups:  # those of a shard one after the other: what is refused holds up what comes behind it
+        calls = [_receive(shard, letters[:RECEIVED]) for (_, shard), letters in groups.items()]
+        left: dict[tuple[Outbox, Shard], list[Letter]] = {}
+        for ((outbox, shard), letters), result in zip(groups.items(), caller.run_all(calls), strict=True):
+            if not isinstance(result, Exception):
+                outbox.note(letters[:RECEIVED], ())
+                if len(letters) > RECEIVED:
+                    left[outbox, shard] = letters[RECEIVED:]
+                continue
+            if isinstance(result, Moved):
+                homes.sent_on(shard.queue, shard.prefix)
+            failed[outbox] = result
+            outbox.note((), letters)
+        groups = left
     return failed
 
 
