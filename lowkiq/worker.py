@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol
 
@@ -40,16 +39,6 @@ class Application(Protocol):
 held_pushes: ContextVar[Callable[[type[Worker[Any]], Sequence[EncodedJob]], Pushed] | None] = ContextVar(
     "lowkiq_held_pushes", default=None
 )
-
-
-@contextmanager
-def pushing_now() -> Iterator[None]:
-    """Has pushes inside take place at once."""
-    token = held_pushes.set(None)
-    try:
-        yield
-    finally:
-        held_pushes.reset(token)
 
 
 class _Bound:

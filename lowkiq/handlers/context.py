@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -192,8 +193,11 @@ class Context:
         Raises:
             InvalidJob: names the job and the field.
             ValueError: there is no such job in the batch.
-            LowkiqError: more than 1,000 jobs would follow from the batch.
+            LowkiqError: more than 1,000 jobs would follow from the batch; or a hook calls this, such as
+                `retries_exhausted`: nothing follows from what has failed, and a plain push there takes place at once.
         """
+        if _hooks.get():
+            raise LowkiqError("nothing follows from a job that has failed: in a hook push what is to come of it")
         named = None if of is None else self._job(of).id
         self._hold(worker, worker.registered_app().validated(worker, jobs), named)
 
@@ -234,6 +238,8 @@ class Context:
 
 
 _running: ContextVar[Context | None] = ContextVar("lowkiq_running", default=None)
+#: True inside hooks, which are called once perform has failed.
+_hooks: ContextVar[bool] = ContextVar("lowkiq_hooks", default=False)
 
 
 def current() -> Context:
@@ -259,6 +265,17 @@ def shard_here() -> int | None:
 def running_here() -> Run:
     """The batch that runs here, as the node knows it. Raises LowkiqError."""
     return current()._run
+
+
+@contextmanager
+def in_hooks() -> Iterator[None]:
+    """Has the pushes of hooks inside take place at once: they are what is to come of a failure."""
+    held, inside = held_pushes.set(None), _hooks.set(True)
+    try:
+        yield
+    finally:
+        held_pushes.reset(held)
+        _hooks.reset(inside)
 
 
 def with_letters(failures: Failures | None) -> Failures | None:

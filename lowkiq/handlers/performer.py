@@ -17,7 +17,7 @@ import structlog
 from lowkiq.admin.options import LIVE
 from lowkiq.errors import Decision, PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
-from lowkiq.handlers.context import shard_here, with_letters
+from lowkiq.handlers.context import in_hooks, shard_here, with_letters
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.retries import Failures, Retries, loggable
@@ -28,7 +28,7 @@ from lowkiq.policies import fewest_retries, without_limits
 from lowkiq.rate import Rate, parse_rate
 from lowkiq.settings import Settings
 from lowkiq.telemetry import make_telemetry
-from lowkiq.worker import Worker, pushing_now
+from lowkiq.worker import Worker
 
 logger = structlog.get_logger("lowkiq")
 
@@ -146,7 +146,7 @@ class Performer:
 
     def failures(self, batch: list[Job], error: BaseException) -> Failures:
         """The jobs of a batch that have failed when perform raises this. What is no Exception also stops the node."""
-        with pushing_now():  # hooks, which are called here, push what is to come of the failure
+        with in_hooks():
             return self._failures(batch, error)
 
     def _failures(self, batch: list[Job], error: BaseException) -> Failures:

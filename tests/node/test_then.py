@@ -93,6 +93,32 @@ def test_pushes_on_success_are_those_of_what_is_done(make_app: Callable[..., Low
     assert ran == {"a": [0, 1, 2], "sorry, bad": [""]}
 
 
+def test_nothing_follows_in_a_hook_which_is_told_so(app: Lowkiq) -> None:
+    ran: Ran = {}
+    invoice = make_target(app, ran)
+    told: list[str] = []
+
+    @app.worker(queue_name="orders", shards_count=1)
+    class Orders(Worker[Any]):
+        max_retry_count = 0
+
+        def perform_one(self, id: str, payloads: list[Any]) -> None:
+            if id == "bad":
+                raise ValueError("no")
+            current().then(invoice, [{"id": id}])
+
+        def retries_exhausted(self, batch: list[Any]) -> None:
+            with pytest.raises(LowkiqError) as caught:
+                current().then(invoice, [{"id": "sorry"}])
+            told.append(str(caught.value))
+
+    Orders.perform_async([{"id": "bad"}])
+    Orders.perform_async([{"id": "good"}])
+    burst(app)
+    assert ran == {"good": [""]}
+    assert "in a hook push" in told[0]
+
+
 def test_bad_input_fails_the_job_and_nothing_is_written(app: Lowkiq) -> None:
     ran: Ran = {}
     invoice = make_target(app, ran)
