@@ -28,6 +28,8 @@ GRACE: Final = 60.0
 #: Seconds of the shortest interval, and of the longest.
 SHORTEST: Final = 0.1
 LONGEST: Final = 366 * 86_400.0
+#: Characters of cron's fields, at most.
+MOST_CHARS: Final = 1_000
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _INTERVAL: Final = re.compile(r"(?:\d+(?:\.\d+)?[smhdw] ?)+")
@@ -156,6 +158,8 @@ def make_rule(
 def _of_cron(text: str, offset: float, tz: str, missed: Missed, backlog: int) -> Rule:
     if offset:
         raise SettingsError(f"offset={short(offset)} is for intervals: put the minute into the fields {short(text)}")
+    if len(text) > MOST_CHARS:
+        raise SettingsError(f"every has {len(text):,} characters, it may have {MOST_CHARS:,}")
     fields = _NAMED.get(text.strip(), text.strip())
     _zone(tz)
     cron = _cron()

@@ -51,16 +51,18 @@ Id = Annotated[str, typer.Argument(metavar="ID")]
 def list_(
     context: typer.Context,
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="So many at most; JSON has all.")] = 200,
     require: Require = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lists the jobs that recur, of one queue or of all, those that fire next first."""
+    """Lists the jobs that recur, of one queue or of all, those that fire next first, and those that are paused last."""
     with opened_app(require or context.obj) as app:
         found = app.recurring.list(queue)
         if as_json:
             typer.echo(msgspec.json.encode([_row(job) for job in found]).decode())
         elif found:
-            show(_table(found, redis_time(app.caller)))
+            more = [f"{len(found):,} recur: raise --limit to see more"] if len(found) > limit else []
+            show(_table(found[:limit], redis_time(app.caller)), *more)
         else:
             typer.echo("nothing recurs")
 
@@ -142,7 +144,12 @@ def _name(queue: str, id: str) -> str:
 
 
 def _next(job: RecurringJob, now: float) -> str:
-    return ", paused" if job.next_at is None else f", next in {age(job.next_at - now)}"
+    return ", paused" if job.next_at is None else f", next {_when(job.next_at - now)}"
+
+
+def _when(ahead: float) -> str:
+    """One that nobody fires is not due "in 0 s"."""
+    return f"in {age(ahead)}" if ahead > 0 else f"due {age(-ahead)} ago"
 
 
 def _row(job: RecurringJob) -> dict[str, Any]:
@@ -159,7 +166,7 @@ def _table(found: Any, now: float) -> Table:
         if job.paused:
             following = f"paused {age(now - job.paused.since)} ago{by_whom(job.paused)}"
         else:
-            following = "" if job.next_at is None else f"in {age(max(job.next_at - now, 0.0))}"
+            following = "" if job.next_at is None else _when(job.next_at - now)
         last = "" if job.last_at is None else f"{age(max(now - job.last_at, 0.0))} ago"
         missed = f"{job.rule.missed} {job.rule.backlog}" if job.rule.missed == "all" else job.rule.missed
         words = (printable(job.queue, 60), printable(job.id, 60), job.rule.words, missed, job.origin, last, following)

@@ -371,6 +371,23 @@ def a_run_is_waited_for(app: Lowkiq) -> None:
     world.check()
 
 
+def the_dead_are_waited_for(app: Lowkiq) -> None:
+    """Of what is in the morgue nothing is queued or runs. Raises AssertionError if that counts as done."""
+    world = FollowingWorld(app, Random(1))
+    shard = world.shard("a", "one")
+    world.push("one")
+    world.claim(shard)
+    held = world.claims.pop(shard)
+    buried = Outcome(exhausted=[Exhausted("one", "no", "bury_all")])
+    world.caller.run(shard.settle(held.node, held.epoch, held.number, buried))
+    world.gone.update(held.jobs["one"])
+    world.push_waiting(("a", "one"))
+    world.relay_all()
+    world.claim(world.shard(WAITING, "waits-1"))
+    world.finish()
+    world.check()
+
+
 def who_waits_anew_is_not_told_of_before(app: Lowkiq) -> None:
     """Word that was under way when a job was deleted and pushed again. Raises AssertionError if it counts."""
     world = FollowingWorld(app, Random(1))

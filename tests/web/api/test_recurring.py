@@ -48,6 +48,11 @@ def test_one_is_set_and_changed_and_its_payload_stays(api, app, worker):
     [
         ({"every": "now and then"}, "'now and then', which is neither an interval"),
         ({"every": 0}, "it must be from 0.1"),
+        ({"every": "1," * 1_000 + "1 * * * *"}, "every has 2,009 characters"),
+        ({"every": 300, "tz": "UTC"}, "leave tz out"),
+        ({"every": 1e308}, "it must be from 0.1"),
+        ({"every": "0 6 * * *", "tz": "../../../etc/passwd"}, "which is no time zone here"),
+        ({"every": 300, "id": ""}, "id"),
         ({"every": "0 6 * * *", "tz": "Europe/Berlim"}, "did you mean Europe/Berlin"),
         ({"every": 300, "offset": 900}, "offset is 900"),
         ({"every": 300, "missed": "all", "payload": [1]}, "the payload must be a mapping"),
@@ -55,7 +60,7 @@ def test_one_is_set_and_changed_and_its_payload_stays(api, app, worker):
     ],
 )
 def test_a_rule_that_can_not_be_is_refused(api, app, worker, wrong, told):
-    assert told in api.post("queues/q/recurring/set", {"id": "eu", **wrong}, 400)["error"]
+    assert told in api.post("queues/q/recurring/set", {"id": "eu"} | wrong, 400)["error"]
     assert not [*app.recurring]
 
 
