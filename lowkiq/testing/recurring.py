@@ -8,6 +8,7 @@ from typing import Any
 
 from lowkiq.admin.pauses import parse_pause
 from lowkiq.admin.recurring import Change, RecurringJob
+from lowkiq.errors import unknown_queue
 from lowkiq.job import KEPT_BYTES, EncodedJob
 from lowkiq.queue.recurring import Entry, dated
 from lowkiq.recurring import Declared
@@ -54,6 +55,7 @@ class FakeEntries:
         """Has no queues to make known."""
 
     def read(self, queue: str, id: bytes) -> Entry | None:
+        self._check(queue)
         kept = self._all().get((queue, id))
         return kept.entry if kept else None
 
@@ -74,6 +76,8 @@ class FakeEntries:
         """Does nothing: nobody looks."""
 
     def list(self, queue: str | None) -> Iterable[RecurringJob]:
+        if queue is not None:
+            self._check(queue)
         return [_shown(name, id, kept) for (name, id), kept in self._all().items() if queue in {None, name}]
 
     def fire(self, until: int) -> int | None:
@@ -90,6 +94,10 @@ class FakeEntries:
         kept.next_at, kept.last_at = _microseconds(rule.after(seconds)), seconds
         self._push(queue, EncodedJob(id, payload, seconds))
         return at
+
+    def _check(self, queue: str) -> None:
+        if queue not in self._workers:
+            raise unknown_queue(queue, self._workers)
 
     def _all(self) -> dict[tuple[str, bytes], _Kept]:
         """The entries, with what has been declared by now."""

@@ -128,6 +128,8 @@ def test_jobs_are_set_paused_run_and_removed_at_run_time(shop: Shop) -> None:
         assert shop.names.count("invoice us") == 3 and shop.names.count("invoice eu") == 3
         with pytest.raises(LowkiqError, match="nothing recurs as 'eu' in invoices"):
             shop.app.recurring.run_now(shop.invoice, "eu")
+        with pytest.raises(LowkiqError, match="no queue 'no'"):
+            shop.app.recurring.pause("no", "eu")
     assert "recurring" not in vars(shop.app)
 
 
