@@ -34,7 +34,7 @@ WHAT_THEY_DO = {
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
     "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "newer", "unblock", "note_alerts"}
-    | {"note_incidents", "end_incidents", "pause", "resume", "hold", "let_go"},
+    | {"note_incidents", "end_incidents", "pause", "resume", "hold", "let_go", "recur"},
 }
 
 

@@ -22,6 +22,8 @@ DELETED, TRACKED = ["several", *(f"short {n}" for n in range(2, 8))], "several"
 BURIED = ["short 8", "short 9", "short 10"]
 #: Ids that are blocked before anybody comes.
 BLOCKED = ["short 1", "short 11"]
+#: The id of a job that recurs.
+RECURS = "recurs"
 ALERT = Alert(kind="late queue", severity="bad", subject="jobs", says="Queue jobs is late", do="Start nodes")
 INCIDENT = NewIncident(key="roll", kind="deploy", severity="note", says="Version 2 is rolled out", lasts=True)
 
@@ -51,6 +53,10 @@ class People:
         jobs.actions.resume()
         jobs.actions.hold(BURIED, "a customer called")
         jobs.actions.let_go(BURIED)
+        app.recurring.set(jobs, RECURS, "1d")
+        app.recurring.pause(jobs, RECURS)
+        app.recurring.resume(jobs, RECURS)
+        app.recurring.remove(jobs, RECURS)
         return 0
 
     def go_on(self) -> Iterator[str]:
@@ -71,8 +77,15 @@ class People:
         held = {hold.id for hold in jobs.queries.held()}
         if jobs.actions.let_go(BURIED) != len(held) or held - {*BURIED}:
             yield f"held: {held}"
+        app.recurring.set(jobs, RECURS, "1d")
+        app.recurring.pause(jobs, RECURS)
+        if [(job.id, job.next_at) for job in app.recurring] != [(RECURS, None)]:
+            yield f"recurring: {[*app.recurring]}"
+        if not (app.recurring.resume(jobs, RECURS) and app.recurring.remove(jobs, RECURS)) or [*app.recurring]:
+            yield "what recurred was not resumed and removed"
         told = Counter(incident.kind for incident in read_incidents(app.caller, app.settings.namespace))
-        if told - Counter({"pause": 2, "resume": 2, "hold": 2, "let go": 3}) != {ALERT.kind: 1, "deploy": 1}:
+        deeds = Counter({"pause": 2, "resume": 2, "hold": 2, "let go": 3, "recurring": 8})
+        if told - deeds != {ALERT.kind: 1, "deploy": 1}:
             yield f"incidents: {dict(told)}"
 
     def look_back(self) -> Iterator[str]:
