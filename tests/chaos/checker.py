@@ -26,7 +26,7 @@ miscounted   a tag is counted otherwise than the jobs that are left have it
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final
@@ -163,8 +163,10 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         and not is_cancelled(history, payload)
     ]
     _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
+    gone |= set(lost)  # what a failover has lost is waited for by nobody
+    all_owed = _owed(history, gone)
     for row, records in history.rows.items():
-        owed = _owed(history, row, set(lost) | gone)
+        owed = all_owed.get(row, [])
         # A failover may have lost their push, though a node had them in hand.
         acked_at = {number: history.pushes[*row, number].acked_at for number in owed}
         shaky = {number for number in owed if may_lose and causes.before_failover(acked_at[number]) is not None}
@@ -179,8 +181,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         if row[0] == RECURRING:
             verdict.recurred += sum(record["k"] == "begin" for record in records)
             verdict.out_of_time += out_of_time(row, records)
-        # What a failover has lost is waited for by nobody.
-        verdict.too_soon += too_soon(row, records, history, written_at, gone | set(lost), causes)
+        verdict.too_soon += too_soon(row, records, history, written_at, gone, causes)
     found = crowds(history, causes)
     verdict.crowded = [crowd.says for crowd in found if not crowd.is_explained]
     verdict.crowded_explained = len(found) - len(verdict.crowded)
@@ -227,17 +228,14 @@ def _judge_losses(verdict: Verdict, lost: list[Payload], history: History, cause
 # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _owed(history: History, row: Row, lost: set[Payload]) -> list[int]:
-    """Numbers of the row that must be written, in order. One producer pushes a row's numbers one after the other."""
-    return sorted(
-        number
-        for (queue, id, number), push in history.pushes.items()
-        if (queue, id) == row
-        and push.acked_at is not None
-        and (queue, id, number) not in history.morgue
-        and (queue, id, number) not in lost
-        and not is_cancelled(history, (queue, id, number))
-    )
+def _owed(history: History, lost: set[Payload]) -> dict[Row, list[int]]:
+    """Numbers of each row that must be written, in order. One producer pushes a row's numbers one after the other."""
+    owed: dict[Row, list[int]] = defaultdict(list)
+    for payload, push in history.pushes.items():
+        is_settled = payload in history.morgue or payload in lost or is_cancelled(history, payload)
+        if push.acked_at is not None and not is_settled:
+            owed[payload[:2]].append(payload[2])
+    return {row: sorted(numbers) for row, numbers in owed.items()}
 
 
 def _check_order(verdict: Verdict, row: Row, records: list[dict[str, Any]], owed: list[int], shaky: set[int]) -> None:
