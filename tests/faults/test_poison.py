@@ -14,10 +14,14 @@ from tests.queue.shard_driver import ShardDriver
 from tests.support import ROOT, RedisServer
 
 INNOCENTS = 400
-#: Poisonous jobs, and nodes. The others take long.
-QUICK = {(1, 1), (2, 1), (8, 4)}
+#: Poisonous jobs, and nodes. The others take long, and say little more than these.
+QUICK, LONG = {(1, 1), (2, 1), (8, 4)}, {(3, 4), (5, 2), (8, 1)}
 WORLDS = [
-    pytest.param(k, nodes, marks=[] if (k, nodes) in QUICK else [pytest.mark.long])
+    pytest.param(
+        k,
+        nodes,
+        marks=[] if (k, nodes) in QUICK else [pytest.mark.long] if (k, nodes) in LONG else [pytest.mark.rare],
+    )
     for k in range(1, 9)
     for nodes in (1, 2, 4)
 ]
