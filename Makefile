@@ -26,10 +26,10 @@ help: ## list these targets
 demo: $(VENV)/.for-demo ## replay this repository's history through four nodes and check it (REPO=PATH: another's)
 	@$(BIN)/python -m examples.demo --repo '$(REPO)'
 
-test: $(VENV)/.for-dev ## run the tests (ARGS='-k lease': some of them)
+test: $(VENV)/.for-dev ## run the tests that take minutes together (ARGS='-k lease': some of them)
 	@$(BIN)/python -m pytest $(ABREAST) -m 'not long and not rare' $(ARGS)
 
-test-long: $(VENV)/.for-dev ## run the long tests: Cluster, Sentinel, TLS, a kill at every call to Redis, chaos
+test-long: $(VENV)/.for-dev ## run the long ones: whole supervisors, browsers, Cluster, TLS, a kill at every call, chaos
 	@$(BIN)/python -m pytest $(ABREAST) -m 'long and not rare' $(ARGS)
 
 test-rare: $(VENV)/.for-dev ## run the tests that a shorter one speaks for: all junk, a year of minutes, 500 histories

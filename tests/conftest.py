@@ -27,8 +27,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 _numbers = itertools.count()
+TESTS = Path(__file__).parent
 #: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
 SHARE_THE_MACHINE = {"benchmarks", "browser", "deploy", "doctor", "faults", "node", "supervisor", "transport", "web"}
+#: What starts whole supervisors, browsers, frameworks' servers, databases or type checkers, again and again:
+#: `make test-long` has it, beside single tests that say so themselves.
+LONG = (
+    "browser", "deploy", "django", "docs/test_outbox_and_fastapi.py", "docs/test_site.py", "doctor/test_junk.py",
+    "examples", "faults", "node/processes", "supervisor/policy/test_load.py", "supervisor/policy/test_recycling.py",
+    "supervisor/processes", "supervisor/test_end_to_end.py", "supervisor/test_scale_end_to_end.py",
+    "supervisor/test_signals.py", "testing/test_plugin.py", "typing", "unit/test_commands.py", "web/test_junk.py",
+)  # fmt: skip
+_LONG = frozenset(TESTS / one for one in LONG)
 #: Seconds that a test of a directory takes, where that is not a tenth of one.
 SECONDS = {
     "browser": 8.0,
@@ -42,15 +52,29 @@ SECONDS = {
 }
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Modules of which nothing is asked for are not even imported, by each of several processes."""
+    return True if config.option.markexpr.startswith("not long") and _is_long(collection_path) else None
+
+
+@functools.cache
+def _is_long(path: Path) -> bool:
+    return path in _LONG or not _LONG.isdisjoint(path.parents)
+
+
+@pytest.hookimpl(tryfirst=True)  # before those are left out that are not asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, and has tests that share the machine tried once more when they
-    fail: the summary names them, to be mended. A rule about jobs (queue, admin, unit …) that fails once is broken.
+    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, marks what is long, and has tests that share the machine tried
+    once more when they fail: the summary names them, to be mended. A rule about jobs (queue, admin, unit …) that fails
+    once is broken.
     """
     leave_out(items)
     items[:] = _interleaved(items)
     for item in items:
         room = _room(item)
+        if _is_long(item.path):
+            item.add_marker(pytest.mark.long)
         if room in SHARE_THE_MACHINE:
             item.add_marker(pytest.mark.flaky(reruns=1))
         # One that hangs as its page is closed is not waited for as long as others.
@@ -59,7 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _room(item: pytest.Item) -> str:
-    return item.path.relative_to(Path(__file__).parent).parts[0]
+    return item.path.relative_to(TESTS).parts[0]
 
 
 def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
