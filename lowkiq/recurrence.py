@@ -104,7 +104,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """`every`, as people write it: "300", or the fields of cron."""
-        return self.every if isinstance(self.every, str) else f"{self.every:g}"
+        return self.every if isinstance(self.every, str) else f"{self.every:.15g}"
 
     @property
     def words(self) -> str:

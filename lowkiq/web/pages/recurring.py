@@ -106,7 +106,7 @@ def _fields(rule: Rule | None) -> dict[str, str]:
         return {"every": "", "tz": "", "offset": "", "missed": "merge", "backlog": str(BACKLOG)}
     is_cron = isinstance(rule.every, str)
     return {
-        "every": rule.text, "tz": rule.tz if is_cron else "", "offset": "" if is_cron else f"{rule.offset:g}",
+        "every": rule.text, "tz": rule.tz if is_cron else "", "offset": "" if is_cron else f"{rule.offset:.15g}",
         "missed": rule.missed, "backlog": str(rule.backlog),
     }  # fmt: skip
 

@@ -71,6 +71,16 @@ def test_its_rule_is_changed_and_its_payload_stays(browser: Browser, app: Lowkiq
     assert "every 15 m, 1 m after" in read(browser, "/recurring").text
 
 
+def test_what_is_not_changed_in_the_form_stays_to_the_last_digit(
+    browser: Browser, app: Lowkiq, work: type[Worker]
+) -> None:
+    app.recurring.set(work, "eu", 1_234_567.25, offset=123_456.125)
+    fields = {row["name"]: row["value"] for row in Html(browser.get(ask("set", "eu")).text).all("input")}
+    press(browser, ask("set", "eu"), **{name: fields[name] or "" for name in ("every", "tz", "offset", "backlog")})
+    (job,) = app.recurring
+    assert (job.rule.every, job.rule.offset, job.rule.missed) == (1_234_567.25, 123_456.125, "merge")
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
