@@ -75,8 +75,8 @@ def test_what_is_not_changed_in_the_form_stays_to_the_last_digit(
     browser: Browser, app: Lowkiq, work: type[Worker]
 ) -> None:
     app.recurring.set(work, "eu", 1_234_567.25, offset=123_456.125)
-    fields = {row["name"]: row["value"] for row in Html(browser.get(ask("set", "eu")).text).all("input")}
-    press(browser, ask("set", "eu"), **{name: fields[name] or "" for name in ("every", "tz", "offset", "backlog")})
+    fields = {row.get("name"): row.get("value") or "" for row in Html(browser.get(ask("set", "eu")).text).all("input")}
+    press(browser, ask("set", "eu"), **{name: fields[name] for name in ("every", "tz", "offset", "backlog")})
     (job,) = app.recurring
     assert (job.rule.every, job.rule.offset, job.rule.missed) == (1_234_567.25, 123_456.125, "merge")
 
