@@ -39,8 +39,11 @@ LONG = (
     "supervisor/test_signals.py", "testing/test_plugin.py", "typing", "unit/test_commands.py", "web/test_junk.py",
 )  # fmt: skip
 _LONG = frozenset(TESTS / one for one in LONG)
-#: Seconds that a test of a directory takes, where that is not a tenth of one.
+#: Seconds that a test of a file, or of a directory, takes, where that is not a tenth of one.
 SECONDS = {
+    "faults/test_failpoints.py": 25.0,
+    "faults/test_failpoints_of_nodes.py": 25.0,
+    "django": 5.0,
     "browser": 8.0,
     "docs": 0.5,
     "typing": 3.0,
@@ -86,6 +89,10 @@ def _room(item: pytest.Item) -> str:
     return item.path.relative_to(TESTS).parts[0]
 
 
+def _seconds(item: pytest.Item) -> float:
+    return SECONDS.get(item.path.relative_to(TESTS).as_posix(), SECONDS.get(_room(item), 0.1))
+
+
 def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
     """Files that wait for processes in turn with those that compute, as several run at a time; those soon over last."""
     files: dict[Path, list[pytest.Item]] = {}
@@ -94,7 +101,7 @@ def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
     sides: tuple[list[tuple[float, list[pytest.Item]]], ...] = ([], [])
     for side, waits in zip(sides, (True, False), strict=True):
         own = [file for file in files.values() if (_room(file[0]) in SHARE_THE_MACHINE) is waits]
-        own.sort(key=lambda file: len(file) * SECONDS.get(_room(file[0]), 0.1), reverse=True)
+        own.sort(key=lambda file: len(file) * _seconds(file[0]), reverse=True)
         side += [(place / len(own), file) for place, file in enumerate(own)]
     return [item for _, file in sorted((*sides[0], *sides[1]), key=lambda each: each[0]) for item in file]
 
