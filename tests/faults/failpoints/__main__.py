@@ -55,6 +55,9 @@ READS = {
     "CONFIG", "GETRANGE", "HEXISTS", "HGET", "HGETALL", "HLEN", "INFO", "LINDEX", "TIME", "ZREVRANGE", "peek", "stats",
 }  # fmt: skip
 THE_OTHER_WAY = "reply lost"
+#: Calls that a node makes again and again while it waits for its turn, and how many of each are struck: the longer a
+#: machine takes, the more of them there are.
+POLLED, MOST_POLLED = {"rate", "places", "keep_places"}, 12
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: they mostly wait.
@@ -200,7 +203,10 @@ def run_all(runs: Iterable[Run]) -> Iterator[Run]:
 
 def most(call: str, count: int, how: str) -> int:
     """At how many of its calls a process is struck in this way."""
-    return count if how == THE_OTHER_WAY or not set(call.split("+")) <= READS else 1
+    names = set(call.split("+"))
+    if names & POLLED:
+        count = min(count, MOST_POLLED)
+    return count if how == THE_OTHER_WAY or not names <= READS else 1
 
 
 def _kill_stuck(runs: Iterable[Run]) -> None:
