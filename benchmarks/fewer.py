@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import redis
 
+from benchmarks.supervised import supervised
 from lowkiq import Debounce, Lowkiq, Worker
 from lowkiq.admin.metrics import read_shards
-from tests.support import SOURCES, SUPERVISOR, running_redis, wait_until
+from tests.support import running_redis, wait_until
 
 QUEUE, SHARDS = "fewer", 5
 #: Seconds of a window: the longest debounce, and the throttle; and those after which a pause in the pushes ends one.
@@ -99,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def measure(lists: int, ids: int, options: Mapping[str, Any]) -> Measured:
     """Pushes so many lists of all ids, and waits until all is done."""
-    with running_redis() as server, _node(server.url):
+    with running_redis() as server, supervised(APP, server.url):
         app = Lowkiq(redis_url=server.url)
         worker = app.worker(queue_name=QUEUE, shards_count=SHARDS, **options)(_work)
         wait_until(lambda: all(row.owner for row in read_shards(app.caller, app.shards(QUEUE, SHARDS))))
@@ -132,22 +127,6 @@ def _measured(app: Lowkiq, seconds: float, lists: int, used: list[int], windows:
         peak=max(used),
         is_last=set(last) == {lists - 1},
     )
-
-
-@contextmanager
-def _node(url: str) -> Iterator[None]:
-    with tempfile.TemporaryDirectory(prefix="lowkiq-fewer-") as place:
-        (Path(place) / "shop.py").write_text(APP, "utf-8")
-        environment = os.environ | {"REDIS_URL": url, "PYTHONPATH": SOURCES}
-        with (Path(place) / "log").open("wb") as log:
-            supervisor = subprocess.Popen(
-                [sys.executable, *SUPERVISOR, "-r", "shop"], cwd=place, env=environment, stderr=log
-            )
-        try:
-            yield
-        finally:
-            supervisor.send_signal(signal.SIGQUIT)
-            supervisor.wait(30)
 
 
 def _used(client: redis.Redis) -> int:

@@ -7,28 +7,23 @@ what `then` adds to jobs. Exits 1 when it misses what is promised.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import psutil
-import redis
 
+from benchmarks.supervised import supervised
+from benchmarks.tally import Latency
 from lowkiq import Lowkiq
 from lowkiq.job import shard_of
 from lowkiq.queue import scripts
 from lowkiq.queue.call import chunked
 from lowkiq.queue.recurring import Entry, recur
 from lowkiq.recurrence import make_rule
-from tests.support import SOURCES, SUPERVISOR, running_redis, wait_until
+from tests.support import running_redis, wait_until
 
 SHARDS: Final = 5
 #: Recurring jobs that fire once a second, at times that are spread over it.
@@ -98,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def recurring(entries: int, seconds: float) -> Iterator[Row]:
     """Costs of an idle node, without and with entries that are far from due; then how late others fire beside them."""
-    with running_redis() as server, _node(server.url) as node:
+    with running_redis() as server, supervised(APP, server.url) as node:
         app = _app(server.url)
         wait_until(lambda: _is_owned(app, "recurring"))
         none = _used(app, node, seconds)
@@ -107,7 +102,7 @@ def recurring(entries: int, seconds: float) -> Iterator[Row]:
         many = _used(app, node, seconds)
         cost = many - none
         yield Row("an idle node and Redis, of a core", f"{none:.2%}, with {entries:,} entries {many:.2%}", cost < IDLE)
-    with running_redis() as server, _node(server.url) as node:
+    with running_redis() as server, supervised(APP, server.url) as node:
         app = _app(server.url)
         _set(app, [f"slow-{n}" for n in range(entries)], "1h", far=False)
         _set(app, [f"quick-{n}" for n in range(QUICK)], 1.0, far=False)
@@ -115,9 +110,9 @@ def recurring(entries: int, seconds: float) -> Iterator[Row]:
         time.sleep(3)
         app.redis().delete("late")
         time.sleep(seconds)
-        late = sorted(float(one) * 1_000 for one in _list(app, "late"))
-        told = f"{len(late):,} runs, p50 {_at(late, 0.5):.1f}, p99 {_at(late, 0.99):.1f}, longest {late[-1]:.1f} ms"
-        yield Row(f"late beside {entries:,} hourly ones, {QUICK} a second", told, _at(late, 0.99) <= LATE)
+        late = Latency.of(waits := _seconds(app, "late"))
+        told = f"{len(waits):,} runs, p50 {late.p50:.1f}, p99 {late.p99:.1f}, longest {late.most:.1f} ms"
+        yield Row(f"late beside {entries:,} hourly ones, {QUICK} a second", told, late.p99 <= LATE)
 
 
 def _set(app: Lowkiq, ids: Sequence[str], every: str | float, *, far: bool) -> None:
@@ -161,7 +156,7 @@ def dependents(count: int) -> Iterator[Row]:
         app.redis().config_set("slowlog-max-len", 10_000)
         app.redis().slowlog_reset()
         began = time.perf_counter()
-        with _node(server.url):
+        with supervised(APP, server.url):
             wait_until(lambda: _left(app) == 0, within=600, every=0.05)
             took = time.perf_counter() - began
         longest = _longest(app)
@@ -188,7 +183,7 @@ def _longest(app: Lowkiq) -> dict[str, float]:
 def follows() -> Iterator[Row]:
     """Jobs whose `then` pushes another one, beside as many pairs without; and the way of one alone."""
     rates = {"first": [0.0], "blank": [0.0]}
-    with running_redis() as server, _node(server.url):
+    with running_redis() as server, supervised(APP, server.url):
         app = _app(server.url)
         wait_until(lambda: _is_owned(app, "next"))
         for _ in range(3):
@@ -207,26 +202,11 @@ def follows() -> Iterator[Row]:
             app.workers["first"].perform_async([{"id": n, "payload": time.time()}])
             time.sleep(0.01)
         wait_until(lambda: _left(app) == 0)
-        took = sorted(float(one) * 1_000 for one in _list(app, "took"))
-        yield Row("from push to the start of what follows", f"p50 {_at(took, 0.5):.1f}, p99 {_at(took, 0.99):.1f} ms")
+        took = Latency.of(_seconds(app, "took"))
+        yield Row("from push to the start of what follows", f"p50 {took.p50:.1f}, p99 {took.p99:.1f} ms")
 
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def _node(url: str) -> Iterator[psutil.Process]:
-    with tempfile.TemporaryDirectory(prefix="lowkiq-following-") as place:
-        (Path(place) / "shop.py").write_text(APP, "utf-8")
-        environment = os.environ | {"REDIS_URL": url, "PYTHONPATH": SOURCES}
-        with (Path(place) / "log").open("wb") as log:
-            command = [sys.executable, *SUPERVISOR, "-r", "shop"]
-            supervisor = subprocess.Popen(command, cwd=place, env=environment, stderr=log)
-        try:
-            yield psutil.Process(supervisor.pid)
-        finally:
-            supervisor.send_signal(signal.SIGQUIT)
-            supervisor.wait(30)
 
 
 def _app(url: str) -> Lowkiq:
@@ -260,14 +240,9 @@ def _left(app: Lowkiq) -> int:
     )
 
 
-def _list(app: Lowkiq, key: str) -> list[bytes]:
-    client: redis.Redis = app.redis()
-    found: Any = client.lrange(key, 0, -1)
-    return list(found)
-
-
-def _at(rows: Sequence[float], share: float) -> float:
-    return rows[min(int(len(rows) * share), len(rows) - 1)]
+def _seconds(app: Lowkiq, key: str) -> list[float]:
+    found: Any = app.redis().lrange(key, 0, -1)
+    return [float(one) for one in found]
 
 
 if __name__ == "__main__":

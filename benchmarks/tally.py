@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
 
 from benchmarks.contender import ContenderFailed
 from benchmarks.peers.apps.report import EVERY
@@ -22,6 +23,12 @@ class Latency(NamedTuple):
     p50: float
     p99: float
     most: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Self:
+        """Percentiles of these."""
+        values = sorted(seconds) or [float("nan")]
+        return cls(*(values[at] * 1e3 for at in (len(values) // 2, int(len(values) * 0.99), -1)))
 
 
 class Tally:
@@ -96,10 +103,7 @@ class Tally:
     def latency(self, skip: float = 0.1) -> Latency:
         """Percentiles, without the first ones, when connections and code are cold."""
         with self._lock:
-            values = sorted(self._latencies[int(len(self._latencies) * skip) :])
-        if not values:
-            return Latency(float("nan"), float("nan"), float("nan"))
-        return Latency(*(values[at] * 1e3 for at in (len(values) // 2, int(len(values) * 0.99), -1)))
+            return Latency.of(self._latencies[int(len(self._latencies) * skip) :])
 
     def close(self) -> None:
         """Stops listening."""

@@ -13,7 +13,6 @@ from lowkiq.admin.recurring import (
     Change,
     RecurringJob,
     asked_by,
-    change_and_note,
     change_entry,
     in_order,
     note_change,
@@ -73,8 +72,8 @@ class Entries(Protocol):
     def read(self, queue: str, id: bytes) -> Entry | None:
         """An entry. Raises UnknownQueue, LowkiqError for one that can't be read."""
 
-    def change(self, queue: str, id: bytes, change: Change, what: str, who: str) -> bool:
-        """Changes an entry, and notes what was done; False: there was nothing to change. Raises UnknownQueue."""
+    def change(self, queue: str, id: bytes, change: Change) -> bool:
+        """Changes an entry; False: there was nothing to change. Raises UnknownQueue."""
 
     def note(self, queue: str, id: bytes, what: str, who: str) -> None:
         """Notes what somebody did to one."""
@@ -109,9 +108,14 @@ def _named(function: Any, after: Any) -> Any:
 def declared(app: App, worker: type[Worker[Any]], job: NewJob, rule: Rule) -> Declared:
     """Raises SettingsError, InvalidJob for what can't recur."""
     (encoded,) = app.validated(worker, [job])
-    if rule.missed == "all":
-        dated(worker.codec, encoded.payload, 0.0)
+    _check_dates(worker, encoded.payload, rule)
     return Declared(worker, encoded, rule)
+
+
+def _check_dates(worker: type[Worker[Any]], payload: bytes, rule: Rule) -> None:
+    """Raises SettingsError for a payload that can't say for when it is, though it must."""
+    if rule.missed == "all":
+        dated(worker.codec, payload, 0.0)
 
 
 class Recurring:
@@ -156,13 +160,12 @@ class Recurring:
         """
         rule = make_rule(every, offset=offset, tz=tz, missed=missed, backlog=backlog)
         known = self._worker(worker)
-        if payload is UNSET:
-            entry = self._entries.read(known.queue_name, self._id(known, id))
-            payload = known.codec.load(entry.payload) if entry else ""
-        row = declared(self._app, known, {"id": id, "payload": payload}, rule)
+        job = self._kept(known, id) if payload is UNSET else None
+        if job is None:
+            (job,) = self._app.validated(known, [{"id": id, "payload": "" if payload is UNSET else payload}])
+        _check_dates(known, job.payload, rule)
         self._entries.open(known)
-        change = set_by(rule, row.job.payload, "api")
-        return self._entries.change(known.queue_name, row.job.id, change, f"is now {rule.words}", who)
+        return self._change(known.queue_name, job.id, set_by(rule, job.payload, "api"), f"is now {rule.words}", who)
 
     def pause(self, worker: Target, id: str | int, reason: str = "", *, who: str = "") -> bool:
         """Has it not fire until it is resumed. False: there is none, or it is paused already."""
@@ -201,7 +204,20 @@ class Recurring:
 
     def _act(self, worker: Target, id: str | int, action: Action, who: str, reason: str = "") -> bool:
         change = asked_by(action, self._entries.now(), who, reason)
-        return self._entries.change(_queue_of(worker), self._id(worker, id), change, f"was {action}d", who)
+        return self._change(_queue_of(worker), self._id(worker, id), change, f"was {action}d", who)
+
+    def _change(self, queue: str, id: bytes, change: Change, what: str, who: str) -> bool:
+        """Changes an entry, and notes what was done."""
+        if not self._entries.change(queue, id, change):
+            return False
+        self._entries.note(queue, id, what, who)
+        return True
+
+    def _kept(self, worker: type[Worker[Any]], id: str | int) -> EncodedJob | None:
+        """The job that recurs as that id by now; its payload as Redis has it."""
+        encoded = self._id(worker, id)
+        entry = self._entries.read(worker.queue_name, encoded)
+        return EncodedJob(encoded, entry.payload) if entry else None
 
     def _id(self, worker: Target, id: str | int) -> bytes:
         known = self._app.workers.get(_queue_of(worker))
@@ -241,11 +257,12 @@ class StoredEntries:
     def read(self, queue: str, id: bytes) -> Entry | None:
         return read_entry(self._app.caller, home_of(self._app.caller, self._shards(queue), id), id)[1]
 
-    def change(self, queue: str, id: bytes, change: Change, what: str, who: str) -> bool:
-        return change_and_note(self._app.caller, self._shards(queue), id, change, what, who)
+    def change(self, queue: str, id: bytes, change: Change) -> bool:
+        before, now = change_entry(self._app.caller, self._shards(queue), id, change)
+        return before != now
 
     def note(self, queue: str, id: bytes, what: str, who: str) -> None:
-        note_change(self._app.caller, self._shards(queue)[0], id, what, who)
+        note_change(self._app.caller, self._app.namespace, queue, id, what, who)
 
     def list(self, queue: str | None) -> Iterable[RecurringJob]:
         if queue is not None:

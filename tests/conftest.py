@@ -32,13 +32,12 @@ TESTS = Path(__file__).parent
 SHARE_THE_MACHINE = {"benchmarks", "browser", "deploy", "doctor", "faults", "node", "supervisor", "transport", "web"}
 #: What starts whole supervisors, browsers, frameworks' servers, databases or type checkers, again and again:
 #: `make test-long` has it, beside single tests that say so themselves.
-LONG = (
+LONG = frozenset(TESTS / one for one in (
     "browser", "deploy", "django", "docs/test_outbox_and_fastapi.py", "docs/test_site.py", "doctor/test_junk.py",
     "examples", "faults", "node/processes", "supervisor/policy/test_load.py", "supervisor/policy/test_recycling.py",
     "supervisor/processes", "supervisor/test_end_to_end.py", "supervisor/test_scale_end_to_end.py",
     "supervisor/test_signals.py", "testing/test_plugin.py", "typing", "unit/test_commands.py", "web/test_junk.py",
-)  # fmt: skip
-_LONG = frozenset(TESTS / one for one in LONG)
+))  # fmt: skip
 #: Seconds that a test of a file, or of a directory, takes, where that is not a tenth of one.
 SECONDS = {
     "faults/test_failpoints.py": 25.0,
@@ -62,7 +61,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @functools.cache
 def _is_long(path: Path) -> bool:
-    return path in _LONG or not _LONG.isdisjoint(path.parents)
+    return path in LONG or not LONG.isdisjoint(path.parents)
 
 
 @pytest.hookimpl(tryfirst=True)  # before those are left out that are not asked for

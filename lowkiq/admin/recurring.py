@@ -100,26 +100,18 @@ def asked_by(action: Action, now: float, who: str = "", why: str = "") -> Change
 
 def act(caller: Caller, shards: Sequence[Shard], id: bytes, action: Action, who: str = "", why: str = "") -> bool:
     """Does what somebody asks of an entry, and notes it. False: there is none, or nothing to change."""
-    change = asked_by(action, redis_time(caller), who, why)
-    return change_and_note(caller, shards, id, change, f"was {action}d", who)
-
-
-def change_and_note(
-    caller: Caller, shards: Sequence[Shard], id: bytes, change: Change, what: str, who: str
-) -> bool:  # fmt: skip
-    """Changes an entry, and notes what somebody did. False: there was nothing to change."""
-    before, now = change_entry(caller, shards, id, change)
+    before, now = change_entry(caller, shards, id, asked_by(action, redis_time(caller), who, why))
     if before == now:
         return False
-    note_change(caller, shards[0], id, what, who)
+    note_change(caller, shards[0].namespace, shards[0].queue, id, f"was {action}d", who)
     return True
 
 
-def note_change(caller: Caller, shard: Shard, id: bytes, what: str, who: str) -> None:
-    """Notes what somebody did to a recurring job of the shard's queue."""
+def note_change(caller: Caller, namespace: str, queue: str, id: bytes, what: str, who: str) -> None:
+    """Notes what somebody did to a recurring job of a queue."""
     name = printable(id.decode("utf-8", "replace"), 100)
-    says = f"Recurring job {name} of {printable(shard.queue, 60)} {what}"
-    note_deed(caller, shard.namespace, shard.queue, "recurring", says, who)
+    says = f"Recurring job {name} of {printable(queue, 60)} {what}"
+    note_deed(caller, namespace, queue, "recurring", says, who)
 
 
 def read_all(caller: Caller, shards: Iterable[Shard]) -> Iterator[RecurringJob]:

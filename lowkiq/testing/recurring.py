@@ -21,7 +21,6 @@ from lowkiq.worker import Worker
 class _Kept:
     """An entry. `next_at` is in microseconds; None: it is paused."""
 
-    worker: type[Worker[Any]]
     entry: Entry
     next_at: int | None
     last_at: float | None = None
@@ -59,7 +58,7 @@ class FakeEntries:
         kept = self._all().get((queue, id))
         return kept.entry if kept else None
 
-    def change(self, queue: str, id: bytes, change: Change, what: str, who: str) -> bool:  # noqa: ARG002 (nobody looks)
+    def change(self, queue: str, id: bytes, change: Change) -> bool:
         known = self.read(queue, id)
         made = change(known)
         if made == known:
@@ -69,7 +68,7 @@ class FakeEntries:
             return True
         last_at = self._entries[queue, id].last_at if known else None
         next_at = None if made.paused else _microseconds(made.rule.after(self.now()))
-        self._entries[queue, id] = _Kept(self._workers[queue], made, next_at, last_at)
+        self._entries[queue, id] = _Kept(made, next_at, last_at)
         return True
 
     def note(self, queue: str, id: bytes, what: str, who: str) -> None:
@@ -90,7 +89,7 @@ class FakeEntries:
             return None
         kept, seconds = self._entries[queue, id], at / SECOND
         rule, payload = kept.entry.rule, kept.entry.payload
-        payload = dated(kept.worker.codec, payload, seconds) if rule.missed == "all" else payload
+        payload = dated(self._workers[queue].codec, payload, seconds) if rule.missed == "all" else payload
         kept.next_at, kept.last_at = _microseconds(rule.after(seconds)), seconds
         self._push(queue, EncodedJob(id, payload, seconds))
         return at
@@ -104,7 +103,7 @@ class FakeEntries:
         for row in self._declared[self._taken :]:
             entry = Entry(row.rule, row.job.payload, "code")
             first = _microseconds(row.rule.after(self._began / SECOND))
-            self._entries[row.worker.queue_name, row.job.id] = _Kept(row.worker, entry, first)
+            self._entries[row.worker.queue_name, row.job.id] = _Kept(entry, first)
         self._taken = len(self._declared)
         return self._entries
 

@@ -36,7 +36,7 @@ from tests.chaos.causes import UNEXPLAINED, Causes
 from tests.chaos.consequences import out_of_time, too_soon
 from tests.chaos.crowding import crowds
 from tests.chaos.fewer_runs import not_kept, superseded, too_early
-from tests.chaos.history import History, Payload, Row, is_cancelled
+from tests.chaos.history import History, Payload, Row, commits, is_cancelled
 from tests.chaos.world.queues import RATES, RECURRING
 
 #: Deaths alone on a node for which an id is buried.
@@ -147,40 +147,15 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         out_of_time=list(history.stopped),
         paused=len(history.pauses),
     )
-    causes = Causes(history)
-    written_at = _written(history)
-    written = set(written_at)
-    gone = superseded(history, written | history.morgue | history.queued) - written
-    verdict.superseded = len(gone)
-    lost = [
-        payload
-        for payload, push in history.pushes.items()
-        if push.acked_at is not None
-        and payload not in written
-        and payload not in history.morgue
-        and payload not in history.queued
-        and payload not in gone
-        and not is_cancelled(history, payload)
-    ]
-    _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
-    gone |= set(lost)  # what a failover has lost is waited for by nobody
-    all_owed = _owed(history, gone)
+    causes, written_at = Causes(history), _written(history)
+    gone = _check_lost(verdict, history, causes, set(written_at), may_lose=may_lose)
+    owed = _owed(history, gone)
     for row, records in history.rows.items():
-        owed = all_owed.get(row, [])
         # A failover may have lost their push, though a node had them in hand.
-        acked_at = {number: history.pushes[*row, number].acked_at for number in owed}
-        shaky = {number for number in owed if may_lose and causes.before_failover(acked_at[number]) is not None}
-        _check_order(verdict, row, records, owed, shaky)
-        _check_overlaps(verdict, row, records, history, causes)
-        _check_duplicates(verdict, row, records, causes)
-        _check_burials(verdict, row, records, history, causes)
-        _check_checkpoints(verdict, row, records)
-        _check_cancels(verdict, row, records, history, causes)
-        _check_pauses(verdict, row, records, history, causes)
-        _check_fewer(verdict, row, records, history, causes)
-        if row[0] == RECURRING:
-            verdict.recurred += sum(record["k"] == "begin" for record in records)
-            verdict.out_of_time += out_of_time(row, records)
+        acked_at = {number: history.pushes[*row, number].acked_at for number in owed.get(row, ())}
+        shaky = {number for number in acked_at if may_lose and causes.before_failover(acked_at[number]) is not None}
+        _check_order(verdict, row, records, list(acked_at), shaky)
+        _check_row(verdict, row, records, history, causes)
         verdict.too_soon += too_soon(row, records, history, written_at, gone, causes)
     found = crowds(history, causes)
     verdict.crowded = [crowd.says for crowd in found if not crowd.is_explained]
@@ -188,6 +163,20 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
     for queue, rate in RATES.items():
         _check_rate(verdict, queue, rate, history, causes)
     return verdict
+
+
+def _check_row(verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes) -> None:
+    """All that the records of an id tell by themselves."""
+    _check_overlaps(verdict, row, records, history, causes)
+    _check_duplicates(verdict, row, records, causes)
+    _check_burials(verdict, row, records, history, causes)
+    _check_checkpoints(verdict, row, records)
+    _check_cancels(verdict, row, records, history, causes)
+    _check_pauses(verdict, row, records, history, causes)
+    _check_fewer(verdict, row, records, history, causes)
+    if row[0] == RECURRING:
+        verdict.recurred += sum(record["k"] == "begin" for record in records)
+        verdict.out_of_time += out_of_time(row, records)
 
 
 def _check_fewer(verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes) -> None:
@@ -208,10 +197,29 @@ def _written(history: History) -> dict[Payload, float]:
     """When each payload was written first."""
     found: dict[Payload, float] = {}
     for row, records in history.rows.items():
-        for record in records:
-            for number in record["n"] if record["k"] == "commit" and record["a"] else ():
-                found.setdefault((*row, number), record["t"])
+        for number, at in commits(records):
+            found.setdefault((*row, number), at)
     return found
+
+
+def _check_lost(
+    verdict: Verdict, history: History, causes: Causes, written: set[Payload], *, may_lose: bool
+) -> set[Payload]:  # fmt: skip
+    """Payloads that need not run: a higher one has superseded them, or they are lost, and waited for by nobody."""
+    gone = superseded(history, written | history.morgue | history.queued) - written
+    verdict.superseded = len(gone)
+    lost = [
+        payload
+        for payload, push in history.pushes.items()
+        if push.acked_at is not None
+        and payload not in written
+        and payload not in history.morgue
+        and payload not in history.queued
+        and payload not in gone
+        and not is_cancelled(history, payload)
+    ]
+    _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
+    return gone | set(lost)
 
 
 def _judge_losses(verdict: Verdict, lost: list[Payload], history: History, causes: Causes, *, may_lose: bool) -> None:

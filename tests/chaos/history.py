@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,6 +114,13 @@ def is_cancelled(history: History, payload: Payload) -> bool:
     return any(number <= cancel.number for cancel in history.cancels.get((queue, id), ()))
 
 
+def commits(records: Iterable[dict[str, Any]]) -> Iterator[tuple[int, float]]:
+    """Numbers of the payloads that were written, and when."""
+    for record in records:
+        if record["k"] == "commit" and record["a"]:
+            yield from ((number, record["t"]) for number in record["n"])
+
+
 def read(directory: Path) -> History:
     history = History(
         keeping={queue.name for load in LOADS.values() for queue in load.queues if queue.keeps_last},
@@ -142,7 +149,10 @@ def read(directory: Path) -> History:
     history.let_go = {(record["q"], record["id"]) for record in journal.read(directory / "world.jsonl")}
     for queue in FOLLOWING:
         history.pushes |= dict(_followed(history, queue))
-    history.pushes |= dict(_recurred(history, list(journal.read(directory / "recurring.jsonl"))))
+    recurring = list(journal.read(directory / "recurring.jsonl"))
+    firsts, lasts = ({record["id"]: record for record in recurring if record["k"] == k} for k in ("first", "last"))
+    history.stopped = [f"{id} recurs no more" for id in firsts if not lasts.get(id, {}).get("goes_on")]
+    history.pushes |= dict(_recurred(history, firsts, lasts))
     return history
 
 
@@ -159,23 +169,19 @@ def _read_producer(history: History, path: Path) -> None:
             waits += [Wait(queue, id, record["t"]) for queue, id in record["of"]]
 
 
-def _recurred(history: History, records: list[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]:
+def _recurred(
+    history: History, firsts: dict[str, dict[str, Any]], lasts: dict[str, dict[str, Any]]
+) -> Iterator[tuple[Payload, Push]]:
     """
     The times for which ids recurred, as pushes by milliseconds: those that were done, and of ids that make up for what
     they have missed all from the first to the last.
     """
-    firsts = {record["id"]: record for record in records if record["k"] == "first"}
-    lasts = {record["id"]: record for record in records if record["k"] == "last"}
-    history.stopped = [f"{id} recurs no more" for id in firsts if not lasts.get(id, {}).get("goes_on")]
     for id, first in firsts.items():
-        times = {
-            number
-            for record in history.rows.get((RECURRING, id), ())
-            for number in (record["n"] if record["k"] == "commit" else ())
-        }
+        times = {number for number, _ in commits(history.rows.get((RECURRING, id), ()))}
         every, since = round(RECURS[id].every * 1_000), round(first["at"] * 1_000)
-        if RECURS[id].missed == "all" and id in lasts:
-            times.update(range(since, round(lasts[id]["at"] * 1_000) + 1, every))
+        last_at = lasts.get(id, {}).get("at")
+        if RECURS[id].missed == "all" and last_at is not None:
+            times.update(range(since, round(last_at * 1_000) + 1, every))
         for number in times:
             at = number / 1_000 - first["ahead"]
             yield (RECURRING, id, number), Push(at, at)
@@ -186,14 +192,13 @@ def _followed(history: History, queue: str) -> Iterator[tuple[Payload, Push]]:
     What follows is as good as pushed by the last run that has written it: that one was settled, or it would have run
     again; unless it was cancelled or buried in between. What was pushed twice, and so ran twice, follows twice.
     """
-    for (name, id), records in history.rows.items():
+    for id, records in [(id, records) for (name, id), records in history.rows.items() if name == queue]:
         written: dict[int, list[float]] = {}
-        for record in records if name == queue else ():
-            for number in record["n"] if record["k"] == "commit" and record["a"] else ():
-                written.setdefault(number, []).append(record["t"])
+        for number, at in commits(records):
+            written.setdefault(number, []).append(at)
         for number, times in written.items():
             payload = (queue, id, number)
-            is_sure = payload not in history.morgue | history.queued and not is_cancelled(history, payload)
+            is_sure = not (payload in history.morgue or payload in history.queued or is_cancelled(history, payload))
             push = Push(times[-1], times[-1] if is_sure else None)
             if is_sure and len(times) > 1 and payload in history.pushes:
                 push = history.pushes[payload]

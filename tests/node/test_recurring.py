@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from lowkiq import Lowkiq
@@ -242,6 +243,17 @@ def moves_with_its_id_and_fires_once(shop: Shop) -> None:
     assert {job.id: job.next_at is None for job in shop.app.recurring} == {"eu": False, "paused": True}
     burst(shop.app)
     assert [id for id, _ in shop.ran] == ["eu"]
+
+
+def test_a_payload_that_is_not_given_stays_to_the_byte_whoever_could_read_it(shop: Shop) -> None:
+    shop.app.recurring.set(shop.report, "eu", "1h", payload={"of": "eu"})
+    key = shop.shard("eu").prefix + "recurring"
+    _, known = read_entry(shop.app.caller, shop.shard("eu"), b"eu")
+    assert known is not None
+    shop.app.redis().hset(key, "eu", msgspec.structs.replace(known, payload=b"{ as an older codec wrote it").text)
+    assert shop.app.recurring.set(shop.report, "eu", "2h")
+    (job,) = shop.app.recurring
+    assert (job.rule.every, job.payload) == (7_200.0, b"{ as an older codec wrote it")
 
 
 def changes_that_cross_are_both_made(shop: Shop) -> None:

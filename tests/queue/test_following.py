@@ -20,7 +20,7 @@ from tests.queue.following_world import (
 
 SCENES = (many_wait_for_one, a_run_is_waited_for, the_dead_are_waited_for, who_waits_anew_is_not_told_of_before)
 
-SEEDS = 60
+SEEDS = 100
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -19,8 +19,6 @@ from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.backend import RecurringAction
 from lowkiq.web.security.guard import who_of
-
-T = TypeVar("T")
 
 
 class RecurringQuery(msgspec.Struct, frozen=True):
@@ -95,9 +93,8 @@ async def recurring(call: ApiCall) -> RecurringReply:
 )
 async def act_on_recurring(call: ApiCall) -> RecurringDone:
     """Pause, resume, run now or remove a job that recurs."""
-    body, who = call.body, who_of(call.request)
-    act = call.view.backend.act_on_recurring
-    return RecurringDone(await _asked(act, call.queue, body.id, body.action, who, body.reason))
+    body, act = call.body, call.view.backend.act_on_recurring
+    return await _done(partial(act, call.queue, body.id, body.action, who_of(call.request), body.reason))
 
 
 @operation(
@@ -112,15 +109,13 @@ async def act_on_recurring(call: ApiCall) -> RecurringDone:
 async def set_recurring(call: ApiCall) -> RecurringDone:
     """Have a job recur, or change when it does."""
     options = msgspec.structs.asdict(call.body)
-    return RecurringDone(
-        await _asked(partial(call.view.backend.set_recurring, call.queue, who=who_of(call.request), **options))
-    )
+    return await _done(partial(call.view.backend.set_recurring, call.queue, who=who_of(call.request), **options))
 
 
-async def _asked(ask: Callable[..., T], *arguments: Any) -> T:
-    """What the backend says. Raises Rejected with its reason."""
+async def _done(act: Callable[[], bool]) -> RecurringDone:
+    """What the backend has done. Raises Rejected with its reason."""
     try:
-        return await run_in_threadpool(ask, *arguments)
+        return RecurringDone(await run_in_threadpool(act))
     except (BeingResharded, UnknownQueue):
         raise
     except (LowkiqError, ValueError) as error:

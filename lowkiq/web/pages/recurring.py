@@ -112,7 +112,7 @@ def _fields(rule: Rule | None) -> dict[str, str]:
 
 
 def _rule_in(form: Mapping[str, str]) -> dict[str, Any]:
-    """What a form asks of a job that recurs. Raises SettingsError, ValueError: a field is no number."""
+    """What a form asks of a job that recurs. Raises SettingsError: a field is no number."""
     told = {name: form.get(name, "").strip() for name in ("every", "tz", "offset", "missed", "backlog")}
     options: dict[str, Any] = {"every": told["every"], "missed": told["missed"] or "merge", "tz": told["tz"] or None}
     for name, number in (("offset", float), ("backlog", int)):

@@ -103,23 +103,24 @@ class Producer:
 
     def _push(self, queue: queues.Queue) -> None:
         made = [self._job(queue) for _ in range(int(min(self._rng.expovariate(0.2), 30)) + 1)]
-        self._note_sent(queue.name, made)
         push = self._push_each if self._rng.random() < AWAITED else self._push_all
-        if not push(self._workers[queue.name], made):
-            self._note_unsure(queue.name, made)
-        elif self._rng.random() < CANCELS:
+        if not self._noted(queue.name, made, lambda: push(self._workers[queue.name], made)):
+            return
+        if self._rng.random() < CANCELS:
             self._cancel(queue.name, made[-1]["id"])
         elif self._rng.random() < DELETES and not queue.reshards:  # what was deleted before a move stays so
             # What of an id may still be on its way would overtake what is away meanwhile.
             self._delete_and_put_back(queue, [id for job in made if (queue.name, id := job["id"]) not in self._unsure])
 
-    def _note_sent(self, queue: str, made: list[NewJob]) -> None:
+    def _noted(self, queue: str, made: list[NewJob], push: Callable[[], bool]) -> bool:
+        """Records what is pushed, and pushes it; False if nobody can say what has become of it, which it records."""
         sent = [[job["id"], job["payload"]["n"], job["payload"].get("do")] for job in made]
         self._journal.write("push", q=queue, sent=sent)
-
-    def _note_unsure(self, queue: str, made: list[NewJob]) -> None:
+        if push():
+            return True
         self._journal.write("unsure")
         self._unsure.update((queue, job["id"]) for job in made)
+        return False
 
     def _push_all(self, worker: type[Worker], made: list[NewJob]) -> bool:
         """Pushes all in one; False if nobody can say what has become of it."""
@@ -153,31 +154,21 @@ class Producer:
             self._waiting.append(str(last["id"]))
 
     def _push_dependent(self, queue: str, made: list[NewJob], last: NewJob) -> bool:
-        self._note_sent(queue, made)
-        if not self._push_all(self._workers[queue], made):
-            self._note_unsure(queue, made)
+        if not self._noted(queue, made, lambda: self._push_all(self._workers[queue], made)):
             return False
         others = [(queue, id) for id in dict.fromkeys(job["id"] for job in made)]
         if self._waiting and self._rng.random() < CHAINED:
             others.append((queues.WAITING, self._waiting[-1]))
         last["after"] = [(self._workers[name], id) for name, id in others]
-        self._note_sent(queues.WAITING, [last])
         self._note_after(last, others)
-        if not self._push_all(self._workers[queues.WAITING], [last]):
-            self._note_unsure(queues.WAITING, [last])
-            return False
-        return True
+        return self._noted(queues.WAITING, [last], lambda: self._push_all(self._workers[queues.WAITING], [last]))
 
     def _push_batch(self, queue: str, made: list[NewJob], last: NewJob) -> bool:
         """One that is given up stays open."""
         batch = self._app.batch(on_done=(self._workers[queues.WAITING], last))
-        self._note_sent(queues.WAITING, [last])
-        if not self._try(batch.__enter__):
-            self._note_unsure(queues.WAITING, [last])
+        if not self._noted(queues.WAITING, [last], lambda: self._try(batch.__enter__)):
             return False
-        self._note_sent(queue, made)
-        if not self._try(lambda: batch.push(self._workers[queue], made)):
-            self._note_unsure(queue, made)
+        if not self._noted(queue, made, lambda: self._try(lambda: batch.push(self._workers[queue], made))):
             return False
         self._note_after(last, [(queue, job["id"]) for job in made])
         return self._try(lambda: batch.__exit__(None, None, None))

@@ -14,6 +14,7 @@ from lowkiq.admin.recurring import RecurringJob
 from lowkiq.errors import LowkiqError
 from tests.chaos.journal import Journal, now
 from tests.chaos.world.queues import RECURRING, RECURS
+from tests.support import wait_until
 
 #: Runs that are made up for: more than come due while all nodes are away.
 BACKLOG: Final = 1_000
@@ -39,18 +40,21 @@ class Recurrence:
 
     def end(self, within: float) -> None:
         """Once all is healed: each of them must fire once more. Then they are paused, so that queues can run dry."""
-        healed_at, deadline = time.time(), now() + within
-        left = dict.fromkeys(RECURS)
-        while left and now() < deadline:
-            with contextlib.suppress(RedisError, LowkiqError):
-                jobs = self._jobs()
-                for id in [id for id in left if id in jobs and (jobs[id].last_at or 0.0) > healed_at]:
-                    self._app.recurring.pause(RECURRING, id, who="the tests")
-                    del left[id]
-            time.sleep(TICK)
+        left, healed_at = set(RECURS), time.time()
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: self._pause_what_has_fired(left, healed_at), within=within, every=TICK)
         with contextlib.suppress(RedisError, LowkiqError):
             for id, job in self._jobs().items():
                 self._journal.write("last", id=id, at=job.last_at, goes_on=id not in left)
+
+    def _pause_what_has_fired(self, left: set[str], since: float) -> bool:
+        """Takes away the ids that have fired since then. True: none is left."""
+        with contextlib.suppress(RedisError, LowkiqError):
+            for id, job in self._jobs().items():
+                if id in left and (job.last_at or 0.0) > since:
+                    self._app.recurring.pause(RECURRING, id, who="the tests")
+                    left.remove(id)
+        return not left
 
     def _jobs(self) -> dict[str, RecurringJob]:
         return {job.id: job for job in self._app.recurring.list(RECURRING)}
