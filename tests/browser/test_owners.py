@@ -68,7 +68,7 @@ def test_the_pages_say_who_has_what_and_why(url: str, look: Any, examine: Any, s
     for says in ("a share, by its threads", "For load", "to node 0 on web-2"):
         expect(here).to_contain_text(says)
     _look_at(page, examine, width, f"nodes-{scheme}-{width}", "main")
-    page.get_by_role("link", name="Moves").click()
+    page.get_by_role("link", name="Moves", exact=True).click()
     expect(page.get_by_text(SAYS)).to_be_visible()
     _look_at(page, examine, width, f"moves-{scheme}-{width}", "main")
 

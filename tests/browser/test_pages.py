@@ -28,7 +28,7 @@ def test_axe_finds_nothing_serious_in_questions_and_messages(open_shop, look, ex
     for button in ("Restart", "Dump"):
         page.goto(f"{open_shop.url}/nodes")
         page.get_by_role("button", name=button).first.click()
-        expect(page.get_by_role("link", name="Back")).to_be_visible()
+        expect(page.get_by_role("link", name="Back", exact=True)).to_be_visible()
         examine(page, f"the question before {button}")
     page.goto(f"{open_shop.url}/queues/orders?view=morgue")
     page.locator('input[name="ids"]').first.check()
@@ -118,7 +118,7 @@ def test_the_keyboard_reaches_the_content_and_the_navigation(open_shop, look):
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_be_focused()
-    page.get_by_role("link", name="Nodes").focus()
+    page.get_by_role("link", name="Nodes", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{open_shop.url}/nodes")
 

@@ -60,7 +60,7 @@ def test_under_a_prefix_every_page_its_style_and_its_refresh_work(app, serve, lo
         for link in page.locator("a[href], form[action]").all():
             address = link.get_attribute("href") or link.get_attribute("action") or ""
             assert address.startswith(("/ops/lowkiq/", "#")), address
-    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="Overview", exact=True).click()
     page.get_by_role("link", name="orders", exact=True).click()
     page.get_by_role("link", name="17", exact=True).click()
     page.get_by_role("button", name="Delete").click()

@@ -7,9 +7,14 @@ import time
 
 import pytest
 
-from lowkiq import Lowkiq, current
+from lowkiq import Lowkiq, clock, current
 from lowkiq.admin.past.statistics import Statistics, read_statistics
+from lowkiq.node.counts import times
+from lowkiq.node.counts.times import RedisClock
 from tests.node.driven import burst
+
+#: Seconds of a message from here to Redis or back.
+QUICK = 0.0001
 
 
 def statistics_of(app: Lowkiq, queue: str) -> Statistics:
@@ -93,6 +98,36 @@ def test_a_job_that_is_handed_over_waits_for_as_long_as_that_takes(app: Lowkiq) 
     wait = statistics_of(app, "q").wait
     assert wait.count == 100
     assert wait.p50 == pytest.approx(at(waits, 0.5), rel=0.3)  # of half a millisecond
+
+
+@pytest.mark.parametrize(
+    ("readings", "says"),
+    [
+        ([(100.0, QUICK, QUICK), (100.0, QUICK, 0.004)], 100.0),
+        ([(100.0, QUICK, 0.008), (100.0, QUICK, QUICK), (100.0, 0.006, QUICK)], 100.0),
+        ([(100.0, QUICK, QUICK), (105.0, QUICK, QUICK)], 105.0),
+        ([(100.0, QUICK, QUICK), (95.0, QUICK, 0.010), (95.0, QUICK, QUICK)], 95.0),
+    ],
+    ids=["a late reply", "a late reply first", "the clock is set forward", "back"],
+)
+def test_a_late_reply_does_not_mislead_about_redis_clock(
+    monkeypatch: pytest.MonkeyPatch, readings: list[tuple[float, float, float]], says: float
+) -> None:
+    """Each reading: by how much Redis's clock is ahead, and how long the question took to get there, and the reply."""
+    now, replies = 50.0, iter(readings)
+
+    def redis_time(_: object) -> float:
+        nonlocal now
+        ahead, there, back = next(replies)
+        now += there + back
+        return now - back + ahead
+
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    monkeypatch.setattr(times, "redis_time", redis_time)
+    monkeypatch.setattr(times, "READINGS", len(readings))
+    redis_clock = RedisClock()
+    redis_clock.ask(None)  # type: ignore[arg-type]
+    assert redis_clock.ahead == pytest.approx(says, abs=2 * QUICK)
 
 
 def test_each_try_is_counted_and_a_retry_waits_from_its_own_due_time(app: Lowkiq) -> None:
