@@ -111,7 +111,7 @@ def test_a_job_that_is_handed_over_waits_for_as_long_as_that_takes(app: Lowkiq) 
     ids=["a late reply", "a late reply first", "the clock is set forward", "back"],
 )
 def test_a_late_reply_does_not_mislead_about_redis_clock(
-    monkeypatch: pytest.MonkeyPatch, readings: list[tuple[float, float, float]], says: float
+    app: Lowkiq, monkeypatch: pytest.MonkeyPatch, readings: list[tuple[float, float, float]], says: float
 ) -> None:
     """Each reading: by how much Redis's clock is ahead, and how long the question took to get there, and the reply."""
     now, replies = 50.0, iter(readings)
@@ -126,7 +126,7 @@ def test_a_late_reply_does_not_mislead_about_redis_clock(
     monkeypatch.setattr(times, "redis_time", redis_time)
     monkeypatch.setattr(times, "READINGS", len(readings))
     redis_clock = RedisClock()
-    redis_clock.ask(None)  # type: ignore[arg-type]
+    redis_clock.ask(app.caller)
     assert redis_clock.ahead == pytest.approx(says, abs=2 * QUICK)
 
 
