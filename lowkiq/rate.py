@@ -19,7 +19,9 @@ LONGEST: Final = 366 * 86_400
 # one that is `most` before it. A job starts at most `fresh` after that, as its node asks again for what was granted
 # earlier. So of most + 1 starts the first and the last are at least window - fresh apart; fresh is below window - per:
 # no `per` seconds, whenever they begin, have more than `most`. The window is per · (1 + SPARE), and fresh nine tenths
-# of the spare, 7 ms of a second: the last tenth is for what no check sees, the way from it into the handler.
+# of the spare, 7 ms of a second: the last tenth is for what no check sees, the way from it into the handler. A node
+# whose answers come later than that says by how much it may be late beside: its starts are known by when they may
+# have come at the latest, and from there the windows are counted.
 #
 # Of a limit from 200 on, only each `group`-th start is known by its time, a hundred to two hundred in all; what that
 # says of the others errs by up to group - 1 of them, on the late side. Those are added to the limit: most = limit +

@@ -31,8 +31,8 @@ class Unused(NamedTuple):
     """A start that was granted, and did not come to be."""
 
     key: str
-    #: As it was told.
-    at: str
+    #: The time that Redis knows it by.
+    known: str
 
 
 class Rest(NamedTuple):
@@ -48,9 +48,10 @@ class Answer(NamedTuple):
     #: It may start then, `placed` if it has a place in the line; it is to wait until then; or to be asked for again,
     #: once others have started.
     word: Word
-    #: By Redis's clock; and as Redis has told it.
+    #: By Redis's clock.
     at: float
-    text: str
+    #: The time that Redis knows a start by: what may come late, by its latest one.
+    known: str
 
 
 class Told(NamedTuple):
@@ -78,19 +79,21 @@ def rate_call(
     most: int,
     patience: float = 0.0,
     alone: bool = True,
+    late: float = 0.0,
     started: Sequence[Unit] = (),
     rests: Sequence[Rest] = (),
     unused: Sequence[Unused] = (),
 ) -> Call[Told]:
     """
     Asks for jobs, of which at most `most` are to start within `patience` seconds; if `alone`, only the first of them is
-    waited for at all. And says what has started, which keys are to rest, and what was granted in vain: that only once.
+    waited for at all; a start may come `late` seconds late. And says what has started, which keys are to rest, and what
+    was granted in vain: that only once.
     """
     arguments: list[Argument] = [_us(rate.window), _us(rate.place), _us(rate.early), rate.most, rate.group]
     in_vain = Counter(unused)
-    arguments += (most, _us(patience), int(alone), len(in_vain))
-    for (key, at), count in in_vain.items():
-        arguments += (_bytes(key), at, count)
+    arguments += (most, _us(patience), int(alone), _us(late), len(in_vain))
+    for (key, known), count in in_vain.items():
+        arguments += (_bytes(key), known, count)
     arguments.append(len(rests))
     for row in rests:
         arguments += (_bytes(row.unit.key), f"{row.seconds:.6f}", _bytes(row.unit.id))
@@ -136,8 +139,8 @@ def _bytes(text: str) -> Argument:
 def _told(reply: list[Any]) -> Told:
     now, *rest = reply
     fields = iter(rest)
-    return Told(float(now), [_answer(*pair) for pair in zip(fields, fields, strict=True)])
+    return Told(float(now), [_answer(*pair) for pair in zip(fields, fields, fields, strict=True)])
 
 
-def _answer(word: bytes, at: bytes) -> Answer:
-    return Answer(_WORDS[word], float(at or 0), at.decode())
+def _answer(word: bytes, at: bytes, known: bytes) -> Answer:
+    return Answer(_WORDS[word], float(at or 0), known.decode())

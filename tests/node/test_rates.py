@@ -223,6 +223,27 @@ def test_what_is_granted_and_not_started_in_time_is_asked_for_again(
 
 
 @kinds
+def test_on_a_machine_that_hears_each_answer_late_all_jobs_run_and_no_window_is_overfull(
+    stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the first answer: later ones would all be too old, by ten times what a rate allows for and more."""
+    delays = itertools.chain([0.0], itertools.cycle([0.04, 0.06, 0.09]))
+    call = Gate._call
+
+    def late(self: Gate, *arguments: Any, **options: Any) -> Any:
+        told = call(self, *arguments, **options)
+        time.sleep(next(delays))
+        return told
+
+    monkeypatch.setattr(Gate, "_call", late)
+    worker = stage.register(kind, Rate(4, per=0.5))
+    worker.perform_async(jobs(16))
+    run_until(stage.app, lambda: len(stage.starts) == 16)
+    assert sorted(stage.ran, key=int) == [str(number) for number in range(16)]
+    assert fullest([at for _, at in stage.starts], 0.5) <= 4
+
+
+@kinds
 def test_what_redis_refuses_starts_nothing_and_loses_nothing(
     stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,9 @@ MUTANTS = {
     "a start is not noted": ("line.count, line.last = line.count + 1, time", "line.last = time", "window"),
     "each window has one more": ("(number - LIMIT) / GROUP", "(number - LIMIT - GROUP) / GROUP", "window"),
     "starts are forgotten": ("  line.times, line.count, line.known", "  line.times, line.known", "window"),
+    "who comes late is known by when he might have come": (
+        "line.latest = math.max(line.latest, time + LATE)", "line.latest = time", "window"
+    ),
     "a rest is not kept": ("    line.rests = math.max(line.rests, time)\n".replace("    ", "  ", 1), "", "rests"),
     "a rest is only for those in line": ("math.max(line.rests, line.last) end", "0 end", "rests"),
     "who is late goes to the end": ("    time = place_in_later(line)", "    time = place_in_next(line)", "place"),
@@ -147,8 +150,20 @@ def test_a_key_rests_and_the_job_that_met_it_comes_back_first(five: Queue, clock
 def test_what_was_granted_in_vain_may_be_granted_again(five: Queue, clock: VirtualClock) -> None:
     told = five.ask(*ids(5))
     clock.step(0.02 * SECOND)
-    unused = [Unused("", answer.text) for answer in told.answers[:2]]
+    unused = [Unused("", answer.known) for answer in told.answers[:2]]
     assert five.words("0", "1", "x", unused=unused) == ["start", "start", "wait"]
+
+
+@pytest.mark.parametrize("limit", [5, 250])
+def test_who_may_be_late_is_counted_as_if_he_were(app: Lowkiq, clock: VirtualClock, limit: int) -> None:
+    queue = Queue(app, Rate(limit))
+    told = queue.ask(*ids(limit + 10), late=0.5)
+    assert [answer.word for answer in told.answers].count("start") == queue.rate.most
+    unused = [Unused("", answer.known) for answer in told.answers[:2]]
+    clock.step(1.2 * SECOND)
+    assert queue.words(*ids(8, 1_000), unused=unused).count("start") <= 2
+    clock.step(0.4 * SECOND)
+    assert "placed" in queue.words(*ids(8, queue.rate.most))
 
 
 def test_of_a_large_limit_a_key_takes_no_more_memory(app: Lowkiq, clock: VirtualClock) -> None:
@@ -249,6 +264,8 @@ class History:
         self.numbers = itertools.count()
         self.started: list[Unit] = []
         self.unused: list[Unused] = []
+        #: Seconds by which what is granted now may start late.
+        self.late = 0.0
 
     def step(self) -> None:
         random, queue = self.random, self.queue
@@ -261,9 +278,10 @@ class History:
             line.rests = max(line.rests, self.clock.now + round(rests[0].seconds * SECOND))
         asked = self._asked(line)
         patience, alone = random.choice([(0.0, True), (0.05, True), (0.05, False)])
+        self.late = random.choice([0.0, 0.0, 0.02, 0.6])
         told = queue.ask(
             *(Unit(key, id) for id in asked), most=random.choice([1, 3, 1_000]), patience=patience, alone=alone,
-            rests=rests, started=self.started, unused=self.unused,
+            late=self.late, rests=rests, started=self.started, unused=self.unused,
         )  # fmt: skip
         for unit in self.started:
             assert not self._has_place(unit), f"forgotten is a place once its job has started: {unit}"
@@ -296,15 +314,17 @@ class History:
 
     def _start(self, line: Line, unit: Unit, at: int, answer: Answer) -> None:
         if self.random.random() < 0.1:  # its node is too late
-            self.unused.append(Unused(unit.key, answer.text))
+            self.unused.append(Unused(unit.key, answer.known))
             return
+        at += self.random.randint(0, round(self.late * SECOND))  # its node is slow
         line.starts.append(at)
         line.places.pop(unit.id, None)
         if answer.word == "placed":
             self.started.append(unit)
         window = round(self.queue.rate.window * SECOND)
-        fuller = [start for start in line.starts if at - window < start <= at]
-        assert len(fuller) <= self.queue.rate.most, f"window with {len(fuller)} starts"
+        near = sorted(start for start in line.starts if abs(start - at) < window)
+        fullest = max(sum(first <= start < first + window for start in near) for first in near if first <= at)
+        assert fullest <= self.queue.rate.most, f"window with {fullest} starts"
 
     def _wait(self, line: Line, id: str, at: int) -> None:
         known = line.places.get(id)

@@ -254,7 +254,9 @@ class ClaimInHand(ABC):
     def _return_grants(self, jobs: Iterable[Job]) -> None:
         """Notes that these jobs have not started. The caller holds the lock."""
         if self._granted:
-            self.lease.gate.note_unused([self._granted.pop(job.id) for job in jobs if job.id in self._granted])
+            unused = [self._granted.pop(job.id) for job in jobs if job.id in self._granted]
+            # Where jobs run in order, those before them may have taken their time.
+            self.lease.gate.note_unused(unused, are_all=not (self._granted and self._runs_in_order))
 
     def _fail(self, job: Job, error: BaseException) -> Failures:
         """Has a job fail that has not started."""

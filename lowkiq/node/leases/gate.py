@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -18,6 +18,10 @@ from lowkiq.node.runtime import Runtime
 from lowkiq.queue.rates import MOST_RESTS, MOST_STARTED, Rest, Told, Unit, Unused, rate_call
 from lowkiq.rate import Rate
 
+#: What each answer leaves of the lateness that Redis is told of; and the most of it, in seconds.
+SHRINKS: Final = 0.97
+MOST_LATE: Final = 2.0
+
 
 class Grant(NamedTuple):
     """A job that may start."""
@@ -28,8 +32,10 @@ class Grant(NamedTuple):
     #: From when on, and until when (monotonic); after that it has to be asked for again.
     at: float
     until: float
-    #: When it is to start, as Redis has told it; "" without a rate.
-    text: str = ""
+    #: The time that Redis knows it by; "" without a rate.
+    known: str = ""
+    #: Seconds by which it may be late, as Redis was told.
+    late: float = 0.0
 
 
 class Permits(NamedTuple):
@@ -60,6 +66,10 @@ class Gate:
         #: The shortest round trip yet, in seconds. What is granted is not taken for old before it could arrive: a delay
         #: that all starts have alike makes no window fuller.
         self._shortest_trip = math.inf
+        #: Seconds by which starts may be late, as Redis is told: windows are longer by it. On a machine that is too
+        #: busy, answers would come too late again and again, and nothing would ever start. So each of which nothing
+        #: could start doubles it, and each shrinks it.
+        self._late = 0.0
 
     @property
     def rate(self) -> Rate | None:
@@ -81,19 +91,20 @@ class Gate:
         if not (rate := self.rate):  # somebody has just unset it
             now = {id: Grant(unit, is_placed=False, at=asked_at, until=math.inf) for id, unit in units.items()}
             return Permits(dict(list(now.items())[:most]), {}, failed)
-        told = self._call(rate, list(units.values()), most, alone=alone)
+        late_by = self._late = self._late * SHRINKS if self._late > rate.fresh / 8 else 0.0
+        told = self._call(rate, list(units.values()), most, alone=alone, late=late_by)
         heard_at = clock.monotonic()
         self._shortest_trip = min(self._shortest_trip, heard_at - asked_at)
         # Redis's clock was read between the two.
         early, late = asked_at - told.now, heard_at - told.now
-        fresh = self._shortest_trip + rate.fresh
+        fresh = self._shortest_trip + rate.fresh + late_by
         granted: dict[str, Grant] = {}
         refused: dict[str, float] = {}
-        for unit, (word, at, text) in zip(units.values(), told.answers, strict=True):
+        for unit, (word, at, known) in zip(units.values(), told.answers, strict=True):
             if word == "wait":
                 refused[unit.id] = late + at
             elif word != "ask":
-                granted[unit.id] = Grant(unit, word == "placed", late + at, early + at + fresh, text)
+                granted[unit.id] = Grant(unit, word == "placed", late + at, early + at + fresh, known, late_by)
         return Permits(granted, refused, failed)
 
     def note_started(self, units: Iterable[Unit]) -> None:
@@ -101,10 +112,13 @@ class Gate:
         with self._lock:
             self._started.update(dict.fromkeys(units))
 
-    def note_unused(self, grants: Iterable[Grant]) -> None:
-        """Notes that jobs have not started which might have."""
+    def note_unused(self, grants: Sequence[Grant], *, are_all: bool) -> None:
+        """Notes that jobs have not started which might have; `are_all` if nothing that ran before has kept them."""
+        now, rate = clock.monotonic(), self.rate
         with self._lock:
-            self._unused += [Unused(row.unit.key, row.text) for row in grants if row.text]
+            self._unused += [Unused(row.unit.key, row.known) for row in grants if row.known]
+            if rate and are_all and (late := [row.late for row in grants if row.until <= now]):
+                self._late = min(max(self._late, 2 * max(late), rate.fresh), MOST_LATE)
 
     def note_limited(self, granted: Mapping[str, Grant], limited: Sequence[Limited]) -> None:
         """Notes that the far side of these jobs has had enough."""
@@ -121,7 +135,7 @@ class Gate:
         if self._rests and (rate := self.rate):
             self._call(rate, (), 0, alone=True)
 
-    def _call(self, rate: Rate, asked: Sequence[Unit], most: int, *, alone: bool) -> Told:
+    def _call(self, rate: Rate, asked: Sequence[Unit], most: int, *, alone: bool, late: float = 0.0) -> Told:
         with self._lock:
             rests, self._rests = self._rests, []
             unused, self._unused = self._unused[:MOST_RESTS], []  # told once at most, whatever becomes of the call
@@ -131,7 +145,7 @@ class Gate:
         call = rate_call(
             self._runtime.namespace, self._queue, rate, asked, most=most, alone=alone,
             patience=self._runtime.settings.claim_window, started=started, rests=rests[:MOST_RESTS],
-            unused=unused,
+            unused=unused, late=late,
         )  # fmt: skip
         try:
             told: Told = self._runtime.caller.run(call)

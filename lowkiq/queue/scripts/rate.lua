@@ -11,19 +11,22 @@
 -- A place is remembered until its job has started (its node says so with its next call), or its time is long past. Who asks
 -- before his time is told of the same place: a repeated call changes no place; at worst a start that was granted is lost.
 -- With another rate all places are forgotten, and who comes is placed anew; starts are not.
+-- A node that hears too late of what is granted says by how much a start of its may come late: that one is known by the
+-- latest time at which it may be, and so are those after it at least, as they may share a time (below).
 -- KEYS  1 prefix of the rates of a queue
 -- ARGV  1 microseconds of the window, 2 between two places, 3 by which a job may be early, 4 starts in a window, 5 how many
 --       of them are known by one time (below), 6 most jobs that are to start, 7 microseconds that a node waits with jobs in
---       hand, 8 '1' if it does so for one job only, which starts alone; then lists, each with its length in front:
---       unused: key, when they were to start, and how many of those did not · to rest: key, seconds, id ('' for none) of a
---       job that comes back then · started: key, id · asked: key, id
--- returns {now, for each that is asked two: 'start' or, from a place, 'placed', and when; 'wait' and when to come; or 'ask'
---       again, once others have started, and ''}
+--       hand, 8 '1' if it does so for one job only, which starts alone, 9 microseconds by which a start may come late; then
+--       lists, each with its length in front:
+--       unused: key, the time they are known by, and how many of those did not start · to rest: key, seconds, id ('' for
+--       none) of a job that comes back then · started: key, id · asked: key, id
+-- returns {now, for each that is asked three: 'start' or, from a place, 'placed', when, and the time it is known by; 'wait',
+--       when to come, and ''; or 'ask' again, once others have started, '' and ''}
 --@ shard now stamp set_back oom
 local P = KEYS[1]
 local WINDOW, PLACE, EARLY = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local LIMIT, GROUP = tonumber(ARGV[4]), tonumber(ARGV[5])
-local MOST, SOON, ALONE = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local MOST, SOON, ALONE, LATE = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1', tonumber(ARGV[9])
 local RATE = ARGV[1] .. '/' .. ARGV[4] .. '/' .. ARGV[5]
 local KEPT = math.ceil(LIMIT / GROUP) + 1 -- times of starts
 local DAY = 86400 * 1000000 -- µs for which a place is remembered once its time is past
@@ -33,7 +36,7 @@ local PRUNED = 2000 -- places that are forgotten at a time, at most: more than o
 
 local now = now_us()
 local lists = {} -- where each list begins, and ends
-local at = 9
+local at = 10
 for i, width in ipairs({3, 3, 2, 2}) do
   lists[i] = {at + 1, at + ARGV[at] * width, width}
   at = at + 1 + ARGV[at] * width
@@ -71,7 +74,7 @@ end
 -- Another rate groups starts otherwise: those of a group count at its last one, those after it now.
 local function regroup(line, group)
   local old, rest = times_of(line), line.count % group
-  if rest > 0 then old[#old + 1] = now end
+  if rest > 0 then old[#old + 1] = math.max(line.latest, now) end
   local times, count = {}, 0
   for i, time in ipairs(old) do
     local before = math.floor(count / GROUP)
@@ -89,9 +92,11 @@ local function read_line(line, text)
   local found = {}
   for word in string.gmatch(text or '', '%S+') do found[#found + 1] = word end
   for i, name in ipairs(NAMES) do line[name] = tonumber(found[i]) or 0 end
+  line.latest = tonumber(found[12]) or 0
   -- If the clock was set back, times that lie ahead of it would for as long again.
   line.back = line.seen - now >= SET_BACK and line.seen - now or 0
   for i = 1, 5 do line[NAMES[i]] = math.max(line[NAMES[i]] - line.back, 0) end
+  line.latest = math.max(line.latest - line.back, 0)
   if line.back > 0 then
     times_of(line)
     line.known = 0
@@ -116,8 +121,9 @@ local function write_lines()
     if line.has_changed then
       local words = {}
       for i, name in ipairs(NAMES) do words[i] = string.format('%.0f', line[name]) end
-      words[10], words[11] = string.format('%.0f', now), RATE
-      local busy = math.ceil((math.max(line.rests, line.later, line.next, now + WINDOW) - now) / 1000)
+      words[10], words[11], words[12] = string.format('%.0f', now), RATE, string.format('%.0f', line.latest)
+      local over = math.max(line.latest, now) + WINDOW -- when no start counts any more
+      local busy = math.ceil((math.max(line.rests, line.later, line.next, over) - now) / 1000)
       -- It outlives the times, which are numbered by it.
       redis.call('SET', P .. 'line:' .. key, table.concat(words, ' '), 'PX', string.format('%.0f', busy + IDLE))
       local times, texts = line.times or {}, {}
@@ -125,7 +131,7 @@ local function write_lines()
       if #texts > 0 then
         redis.call('RPUSH', P .. 'starts:' .. key, unpack(texts))
         redis.call('LTRIM', P .. 'starts:' .. key, -KEPT, -1)
-        redis.call('PEXPIRE', P .. 'starts:' .. key, string.format('%.0f', math.ceil(WINDOW / 1000)))
+        redis.call('PEXPIRE', P .. 'starts:' .. key, string.format('%.0f', math.ceil((over - now) / 1000)))
       end
     end
   end
@@ -143,10 +149,11 @@ end
 
 local function start(line, time)
   line.count, line.last = line.count + 1, time
+  line.latest = math.max(line.latest, time + LATE)
   line.has_changed = true
   if line.count % GROUP == 0 then
     local times = times_of(line)
-    times[#times + 1] = time
+    times[#times + 1] = line.latest
   end
 end
 
@@ -240,17 +247,17 @@ end
 local function answer(key, id, was_planned, was_delayed)
   local line, member = lines[key], member_of(key, id)
   local place = was_delayed or was_planned
-  if place and place * 1000000 > now + EARLY then return 'wait', place end
+  if place and place * 1000000 > now + EARLY then return 'wait', place, '' end
   local time = math.max(free_at(line, line.count + 1), now)
   if time <= now + SOON and may_start(line, was_planned, was_delayed) then
     local is_alone = ALONE and time > now
     if granted >= MOST or is_alone and granted > 0 then
       granted = MOST -- in their order
-      return 'ask', ''
+      return 'ask', '', ''
     end
     granted = is_alone and MOST or granted + 1
     start(line, time)
-    return place and 'placed' or 'start', stamp(time)
+    return place and 'placed' or 'start', stamp(time), stamp(line.latest)
   end
   if place then
     time = place_in_later(line)
@@ -260,7 +267,7 @@ local function answer(key, id, was_planned, was_delayed)
     time = place_in_next(line)
     add_place(planned, member, time)
   end
-  return 'wait', stamp(time)
+  return 'wait', stamp(time), ''
 end
 
 free_first(P)
@@ -292,7 +299,8 @@ local was_planned, was_delayed = read_places('planned'), read_places('delayed')
 local answers, number = {stamp(now)}, 0
 each(4, function(key, id)
   number = number + 1
-  answers[number * 2], answers[number * 2 + 1] = answer(key, id, was_planned[number], was_delayed[number])
+  local word, time, known = answer(key, id, was_planned[number], was_delayed[number])
+  answers[number * 3 - 1], answers[number * 3], answers[number * 3 + 1] = word, time, known
 end)
 write_lines()
 write_places('delayed', delayed) -- first where it goes, then from where it was
