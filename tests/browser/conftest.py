@@ -23,12 +23,12 @@ from tests.web.conftest import browse, make_web, serve  # noqa: F401 (fixtures)
 
 #: Pinned: a new rule should not break a build by surprise.
 AXE = "axe-core@4.10.3"
-#: Scheme and width of a page: what most have, and on request the others.
+#: Scheme and width of a page: each of them once, and on request together as they were not.
 LOOKS = [
     ("light", 1280),
-    pytest.param("dark", 360, marks=pytest.mark.long),
-    pytest.param("light", 360, marks=pytest.mark.long),
-    pytest.param("dark", 1280, marks=pytest.mark.long),
+    ("dark", 360),
+    pytest.param("light", 360, marks=pytest.mark.rare),
+    pytest.param("dark", 1280, marks=pytest.mark.rare),
 ]
 #: Milliseconds that a page, or what is waited for on it, may take.
 PATIENCE = 60_000

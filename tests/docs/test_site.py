@@ -108,6 +108,7 @@ def test_axe_finds_nothing_serious(address: str, look, examine, scheme: str) -> 
     page = look(address, color_scheme=scheme)  # the start page, by way of the root
     page.wait_for_url("**/docs/index.html")
     examine(page, "the start page")
-    for name in ("tutorial", "ordering", "reference"):
+    # The longest one, of a thousand entries, has no color that the others have not.
+    for name in ("tutorial", "ordering", "reference")[: 3 if scheme == "light" else 2]:
         page.goto(f"{address}/docs/{name}.html")
         examine(page, name)

@@ -19,8 +19,7 @@ import pytest
 from tests.faults.failpoints.tripwire import HOWS
 from tests.support import ROOT, SOURCES, RedisServer
 
-pytestmark = pytest.mark.long
-
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 #: Calls at which each of them must have been struck: what they are there for.
 WHAT_THEY_DO = {
@@ -65,7 +64,7 @@ def strike(redis_server: RedisServer, kind: str, how: str) -> None:
         env=os.environ | {"PYTHONPATH": SOURCES},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, done.stderr
