@@ -29,7 +29,9 @@ importlib.metadata.version = functools.cache(importlib.metadata.version)
 _numbers = itertools.count()
 TESTS = Path(__file__).parent
 #: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
-SHARE_THE_MACHINE = {"benchmarks", "browser", "deploy", "doctor", "faults", "node", "supervisor", "transport", "web"}
+SHARE_THE_MACHINE = {
+    "benchmarks", "browser", "deploy", "doctor", "fastapi", "faults", "node", "supervisor", "transport", "web",
+}  # fmt: skip
 #: What starts whole supervisors, browsers, frameworks' servers, databases or type checkers, again and again:
 #: `make test-long` has it, beside single tests that say so themselves.
 LONG = frozenset(TESTS / one for one in (
