@@ -5,7 +5,7 @@ them to the shards that they are for: in order, and each once, though either may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 from lowkiq.codec import join_words, split_words
@@ -80,10 +80,16 @@ def push_letter(of: str, queue: str, shards_count: int, job: EncodedJob) -> byte
 
 
 class Outbox:
-    """The letters of one shard that this node owns, while they are taken along."""
+    """
+    The letters of one shard that this node owns, while they are taken along.
 
-    def __init__(self, shard: Shard, node: str, epoch: str) -> None:
-        self.shard = shard
+    Args:
+        holds: says whether its lease has not run out yet. What was read before is not sent after that: by then the next
+            owner may have had a letter received, and forgotten.
+    """
+
+    def __init__(self, shard: Shard, node: str, epoch: str, holds: Callable[[], bool]) -> None:
+        self.shard, self.holds = shard, holds
         self._owner = (node, epoch)
         #: The number up to which it was read; and whether there may be more.
         self._after = b"-inf"
@@ -181,18 +187,11 @@ def ask_again(caller: Caller, shard: Shard, node: str, epoch: str, seconds: floa
 
 def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]) -> dict[Outbox, Exception]:
     """Has the letters of some pages be received, as far as nothing is in the way."""
-    failed: dict[Outbox, Exception] = {}
-    groups: dict[tuple[Outbox, Shard], list[Letter]] = {}
-    for outbox, letters in pages.items():
-        for letter in letters:
-            if (letter.queue, letter.words[0]) in outbox.stuck:
-                continue
-            try:
-                groups.setdefault((outbox, homes.shard_of(letter)), []).append(letter)
-            except LowkiqError as error:
-                failed[outbox] = error
-                outbox.note((), [letter])
+    groups, failed = _by_shard(homes, pages)
     while groups:  # those of a shard one after the other: what is refused holds up what comes behind it
+        for box, shard in [group for group in groups if not group[0].holds()]:
+            failed[box] = LowkiqError("its lease ran out before they were sent")
+            box.note((), groups.pop((box, shard)))
         calls = [_receive(shard, letters[:RECEIVED]) for (_, shard), letters in groups.items()]
         left: dict[tuple[Outbox, Shard], list[Letter]] = {}
         for ((outbox, shard), letters), result in zip(groups.items(), caller.run_all(calls), strict=True):
@@ -207,6 +206,24 @@ def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Lette
             outbox.note((), letters)
         groups = left
     return failed
+
+
+def _by_shard(
+    homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]
+) -> tuple[dict[tuple[Outbox, Shard], list[Letter]], dict[Outbox, Exception]]:
+    """Letters by the shards that they are for; and what is in the way of others."""
+    groups: dict[tuple[Outbox, Shard], list[Letter]] = {}
+    failed: dict[Outbox, Exception] = {}
+    for outbox, letters in pages.items():
+        for letter in letters:
+            if (letter.queue, letter.words[0]) in outbox.stuck:
+                continue
+            try:
+                groups.setdefault((outbox, homes.shard_of(letter)), []).append(letter)
+            except LowkiqError as error:
+                failed[outbox] = error
+                outbox.note((), [letter])
+    return groups, failed
 
 
 def _receive(shard: Shard, letters: Sequence[Letter]) -> Call[int]:

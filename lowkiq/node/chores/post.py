@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -85,7 +86,11 @@ class Post(threading.Thread):
                 continue
 
     def _take_along(self, leases: Collection[Owned]) -> None:
-        outboxes = {Outbox(lease.shard, self._node, lease.epoch): lease for lease in leases if lease.epoch is not None}
+        outboxes = {
+            Outbox(lease.shard, self._node, epoch, partial(lease.holds, epoch)): lease
+            for lease in leases
+            if (epoch := lease.epoch) is not None
+        }
         failed: Mapping[Outbox, Exception]
         try:
             failed = relay(self._caller, self._homes, list(outboxes))
