@@ -13,6 +13,7 @@ from lowkiq.app import Lowkiq
 from lowkiq.errors import SettingsError, short
 from lowkiq.fastapi.guard import READING
 from lowkiq.web import create_app
+from lowkiq.web.security.guard import replay
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -25,8 +26,7 @@ def view_router(
     The web view as a router: `site.include_router(view_router(app, see=[Depends(staff)]), prefix="/ops/lowkiq")`.
 
     Args:
-        see: dependencies of every request, `Depends(…)` or `Security(…)`. One that raises HTTPException refuses it;
-            none may read the body, which is the view's.
+        see: dependencies of every request, `Depends(…)` or `Security(…)`. One that raises HTTPException refuses it.
         act: further ones of every request that changes something. None: nothing can be changed.
         payloads: False shows their sizes only.
 
@@ -43,7 +43,7 @@ def view_router(
     view = create_app(app, no_auth=True, read_only=act is None, payloads=payloads)
 
     async def page(request: Request) -> Response:
-        return _Below(view, request.path_params["path"])
+        return _Below(view, request)
 
     router = APIRouter(include_in_schema=False, default_response_class=Response)
     router.add_api_route("/{path:path}", page, methods=list(READING), dependencies=list(see))
@@ -56,11 +56,13 @@ def view_router(
 class _Below(Response):
     """A response that the view gives, as if it were mounted at what comes before the rest of the path."""
 
-    def __init__(self, view: ASGIApp, rest: str) -> None:
+    def __init__(self, view: ASGIApp, request: Request) -> None:
         super().__init__()
-        self._view, self._rest = view, rest
+        self._view, self._request = view, request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        prefix = path[: len(path) - len(self._rest)].rstrip("/")
+        prefix = path[: len(path) - len(self._request.path_params["path"])].rstrip("/")
+        if hasattr(self._request, "_body"):  # somebody has read it, as Sentry's integration does
+            receive = replay(await self._request.body(), receive)
         await self._view({**scope, "root_path": prefix, "path_params": {}}, receive, send)

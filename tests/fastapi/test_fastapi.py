@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser, requires
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.routing import Mount, Route
 
@@ -122,6 +123,22 @@ def test_only_who_may_act_changes_anything(host, queue):
     assert refused.status_code == 403
     assert queue.queries.fetch(["1"]) != []
     done = delete(client, "admin")
+    assert done.status_code == 200, done.text
+    assert queue.queries.fetch(["1"]) == []
+
+
+@pytest.mark.parametrize("how", ["see", "act"])
+def test_a_body_that_somebody_has_read_is_there_for_the_view(app, queue, serve, how):  # noqa: F811
+    """As Sentry's integration reads it."""
+
+    async def read(request: Request) -> None:
+        await request.body()
+
+    given = {"see": [Depends(staff)], "act": [Depends(admin)]}
+    given[how].append(Depends(read))
+    with httpx.Client(base_url=serve(by_router(app, **given)), timeout=60) as client:
+        assert delete(client, "ann").status_code == 403
+        done = delete(client, "admin")
     assert done.status_code == 200, done.text
     assert queue.queries.fetch(["1"]) == []
 

@@ -166,7 +166,7 @@ class Guard:
             if caller.needs_token and not self._access.is_write_token(caller, given):
                 raise HTTPException(403, f"the page that sent this is out of date (its token is not valid): {_RELOAD}")
             logger.info("web_write", path=path, by=caller.kind, client=client_of(request))
-        return _replay(body, request.receive)
+        return replay(body, request.receive)
 
 
 def _check_way(request: Request, access: Access) -> None:
@@ -236,11 +236,11 @@ def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay(body: bytes, receive: Receive) -> Receive:
     """Receives the body that was read, then whatever comes after it."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replay() -> Message:
+    async def receive_again() -> Message:
         return messages.pop() if messages else await receive()
 
-    return replay
+    return receive_again
