@@ -20,7 +20,6 @@ from starlette.routing import Mount, Route
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.fastapi import guarded_view, lifespan, view_router
-from tests.web.conftest import serve  # noqa: F401 (a fixture)
 
 PREFIX = "/ops/lowkiq"
 
@@ -73,7 +72,7 @@ def by_mount(app: Lowkiq, **kept):
 
 
 @pytest.fixture(params=[by_router, by_router_of_a_router, by_mount])
-def host(request, app, serve):  # noqa: F811
+def host(request, app, serve):
     """host(**of the view) → a client of the site, without a user."""
     clients = []
 
@@ -128,7 +127,7 @@ def test_only_who_may_act_changes_anything(host, queue):
 
 
 @pytest.mark.parametrize("how", ["see", "act"])
-def test_a_body_that_somebody_has_read_is_there_for_the_view(app, queue, serve, how):  # noqa: F811
+def test_a_body_that_somebody_has_read_is_there_for_the_view(app, queue, serve, how):
     """As Sentry's integration reads it."""
 
     async def read(request: Request) -> None:
@@ -177,7 +176,7 @@ class ByHeader(AuthenticationBackend):
         return (AuthCredentials(["staff"]), SimpleUser(user)) if user else None
 
 
-def test_starlettes_requires_is_a_rule_and_may_lead_to_the_sign_in(app, serve):  # noqa: F811
+def test_starlettes_requires_is_a_rule_and_may_lead_to_the_sign_in(app, serve):
     @requires("staff", redirect="sign_in")
     async def see(request):
         return None
@@ -194,7 +193,7 @@ def test_starlettes_requires_is_a_rule_and_may_lead_to_the_sign_in(app, serve): 
         assert client.get(f"{PREFIX}/", headers={"X-User": "ann"}).status_code == 200
 
 
-def test_a_rule_may_answer_itself(app, serve):  # noqa: F811
+def test_a_rule_may_answer_itself(app, serve):
     site = Starlette(routes=[Mount(PREFIX, guarded_view(app, see=lambda request: RedirectResponse("/elsewhere")))])
     assert httpx.get(f"{serve(site)}{PREFIX}/").headers["location"] == "/elsewhere"
 
@@ -255,6 +254,6 @@ def test_what_is_no_relay_is_refused(app):
         lifespan(app, lambda site: None)
 
 
-def test_a_lifespan_serves_fastapi_and_starlette(app, serve):  # noqa: F811
+def test_a_lifespan_serves_fastapi_and_starlette(app, serve):
     for site in (FastAPI(lifespan=lifespan(app)), Starlette(lifespan=lifespan(app))):
         assert httpx.get(f"{serve(site)}/none").status_code == 404

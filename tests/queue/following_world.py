@@ -163,6 +163,14 @@ class FollowingWorld:
         if result is not None:
             self._note(queue, claim, acked, [row.id for row in exhausted])
 
+    def run_all(self, shard: Shard) -> None:
+        """Runs what is due there, until nothing is."""
+        self.claim(shard)
+        while shard in self.claims:
+            self.settle(shard)
+            self.look()
+            self.claim(shard)
+
     def _letters(self, queue: str, id: str, payloads: list[bytes]) -> list[tuple[str, bytes]]:
         if queue not in PIPELINE[:-1]:
             return []
@@ -288,11 +296,7 @@ class FollowingWorld:
             failed = relay(self.caller, self.homes, outboxes)
             self.look()
             for shard in self.all_shards():
-                self.claim(shard)
-                while shard in self.claims:
-                    self.settle(shard)
-                    self.look()
-                    self.claim(shard)
+                self.run_all(shard)
             if not failed and not any(self._has_work(shard) for shard in self.all_shards()):
                 return
         raise AssertionError("it finds no end")
@@ -419,22 +423,14 @@ def who_was_paused_past_his_lease_sends_nothing(app: Lowkiq) -> None:
     world = FollowingWorld(app, Random(1))
     shard = world.shard("a", "one")
     world.push("one")
-    world.claim(shard)
-    while shard in world.claims:
-        world.settle(shard)
-        world.look()
-        world.claim(shard)
+    world.run_all(shard)
     paused = world._outbox(shard)
     page = world.caller.run(paused.turn())
     assert page
     world.acquire(shard)
     world.relay_all()
     after = world.shard("b", "one")
-    world.claim(after)
-    while after in world.claims:
-        world.settle(after)
-        world.look()
-        world.claim(after)
+    world.run_all(after)
     assert _deliver(world.caller, world.homes, {paused: page})
     world.look()
     world.finish()
