@@ -17,13 +17,11 @@ from lowkiq.admin.recurring import (
     in_order,
     note_change,
     read_all,
-    read_entry,
     set_by,
 )
 from lowkiq.errors import LowkiqError, SettingsError, short, unknown_queue
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id
 from lowkiq.queue.call import Caller, raise_first, redis_time
-from lowkiq.queue.homes import home_of
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.recurring import Entry, dated
 from lowkiq.queue.shard import Shard
@@ -70,10 +68,10 @@ class Entries(Protocol):
         """Makes a worker's queue known. Raises LowkiqError: it has another layout."""
 
     def read(self, queue: str, id: bytes) -> Entry | None:
-        """An entry. Raises UnknownQueue, LowkiqError for one that can't be read."""
+        """An entry. Raises UnknownQueue, BeingResharded, LowkiqError for one that can't be read."""
 
     def change(self, queue: str, id: bytes, change: Change) -> bool:
-        """Changes an entry; False: there was nothing to change. Raises UnknownQueue."""
+        """Changes an entry; False: there was nothing to change. Raises UnknownQueue, BeingResharded."""
 
     def note(self, queue: str, id: bytes, what: str, who: str) -> None:
         """Notes what somebody did to one."""
@@ -255,7 +253,7 @@ class StoredEntries:
         raise_first([*layouts.values()])
 
     def read(self, queue: str, id: bytes) -> Entry | None:
-        return read_entry(self._app.caller, home_of(self._app.caller, self._shards(queue), id), id)[1]
+        return change_entry(self._app.caller, self._shards(queue), id, lambda known: known)[1]
 
     def change(self, queue: str, id: bytes, change: Change) -> bool:
         before, now = change_entry(self._app.caller, self._shards(queue), id, change)
@@ -284,14 +282,19 @@ class StoredEntries:
 def set_declared(caller: Caller, shards: Sequence[Shard], rows: Sequence[Declared]) -> None:
     """
     Has a queue's recurring jobs of the code be those that are declared: what the code has no more is removed. People's
-    pauses stay.
+    pauses stay. Raises the first LowkiqError, when all others are set.
     """
+    errors = list[LowkiqError]()
     for row in rows:
-        change_entry(caller, shards, row.job.id, set_by(row.rule, row.job.payload, "code"))
+        try:
+            change_entry(caller, shards, row.job.id, set_by(row.rule, row.job.payload, "code"))
+        except LowkiqError as error:
+            errors.append(error)
     ids = {row.job.id.decode() for row in rows}
     for job in read_all(caller, shards):
         if job.origin == "code" and job.id not in ids:
             change_entry(caller, shards, job.id.encode(), _gone_from_code)
+    raise_first(errors)
 
 
 def _gone_from_code(known: Any) -> Any:

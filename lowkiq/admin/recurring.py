@@ -10,10 +10,10 @@ import msgspec
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import Pause, parse_pause, pause_text
 from lowkiq.admin.words import printable
-from lowkiq.errors import LowkiqError, Moved
+from lowkiq.errors import LowkiqError
 from lowkiq.job import KEPT_BYTES
-from lowkiq.queue.call import Caller, pairs, raise_first, redis_time
-from lowkiq.queue.homes import home_of
+from lowkiq.queue.call import Caller, pairs, redis_time
+from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.recurring import Entry, recur
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
@@ -61,6 +61,7 @@ def change_entry(
 ) -> tuple[Entry | None, Entry | None]:
     """
     Makes of an entry what `change` makes of it, None for none; if others change it meanwhile, of what that is then.
+    Raises BeingResharded, LowkiqError.
 
     Returns:
         what it was, and what it is.
@@ -69,13 +70,13 @@ def change_entry(
         home = home_of(caller, shards, id)
         text, known = read_entry(caller, home, id)
         made = change(known)
-        if made == known:
+        if made == known and known is not None:
             return known, made
+        # That there is none the script confirms, too: it may be on its way.
         new, next_at = made.text if made else b"", None
         if made and made.paused is None:
             next_at = made.rule.after(redis_time(caller))
-        (result,) = caller.run_all([recur(home, id, text, new, next_at)])
-        if not isinstance(result, Moved) and raise_first([result])[0]:
+        if act_at(caller, home, recur(home, id, text, new, next_at)):
             return known, made
     raise LowkiqError(f"{quoted(id)} is being changed by others all the time: try again")
 

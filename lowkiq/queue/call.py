@@ -12,7 +12,6 @@ import redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from lowkiq.errors import (
-    BeingResharded,
     Fenced,
     LowkiqError,
     Moved,
@@ -44,7 +43,7 @@ GUARD: Final = "guard"
 CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
     "FENCED": Fenced,
     "INVALID": Refused,
-    "MOVING": BeingResharded,
+    "MOVING": keys.being_moved,
     "LAYOUT": ShardsCountMismatch,
     "RESHARDED": Moved,
     "NEWER": lambda text: keys.newer_layout(*text.split(" ")),

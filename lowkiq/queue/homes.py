@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, TypeVar
 
+from lowkiq.errors import Moved
 from lowkiq.job import shard_of
 from lowkiq.queue import keys
-from lowkiq.queue.call import Caller
+from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard, written
+
+T = TypeVar("T")
+
+#: The keys that have the jobs of a shard, for `home_of`.
+JOBS: Final = ("payloads", "morgue:payloads")
 
 
 def homes_of(shards: Sequence[Shard], id: bytes) -> list[Shard]:
@@ -27,19 +34,25 @@ def homes_in(namespace: str, queue: str, layout: int | Layout, id: bytes) -> lis
     return [Shard(namespace, queue, shard_of(id, count), known)]
 
 
-def home_of(caller: Caller, shards: Sequence[Shard], id: bytes) -> Shard:
-    """The shard that has an id; the old one as long as that is not known to have moved it. Raises RedisError."""
+def home_of(caller: Caller, shards: Sequence[Shard], id: bytes, of: Sequence[str] = ()) -> Shard:
+    """
+    The shard that has an id, or is to have it: the old one until that was moved, and has nothing of it any more. Raises
+    RedisError.
+
+    Args:
+        of: names of keys, for who wants to read in those only. Who acts on an id leaves that out: as long as anything
+            of it is to come nobody can.
+    """
     *older, home = homes_of(shards, id)
     if not older:
         return home
     (old,) = older
-    layout, *has = caller.read(
-        [
-            ("HGET", f"{old.prefix}meta", "layout"),
-            ("HEXISTS", f"{old.prefix}payloads", id),
-            ("HEXISTS", f"{old.prefix}morgue:payloads", id),
-        ],
-        0,
-    )
-    is_moved = isinstance(layout, bytes) and layout.endswith(keys.MOVED.encode())
-    return home if is_moved and not any(has) else old
+    return old if caller.run(Call("home", [old.prefix], [id, *of], bool)) else home
+
+
+def act_at(caller: Caller, shard: Shard, call: Call[T]) -> T:
+    """Runs a call on ids of a shard. Raises BeingResharded, also where a shard that was moved would send it on."""
+    try:
+        return caller.run(call)
+    except Moved as error:
+        raise keys.being_moved(f"{shard.queue}:{shard.index}") from error

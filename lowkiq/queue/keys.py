@@ -58,7 +58,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, Self
 
-from lowkiq.errors import NewerLayout
+from lowkiq.errors import BeingResharded, NewerLayout
 from lowkiq.queue.unreadable import quoted
 from lowkiq.version import VERSION
 
@@ -138,6 +138,14 @@ def newer_layout(queue: str, version: int | str) -> NewerLayout:
     """The refusal to write into a queue of a later version."""
     return NewerLayout(
         f"queue {queue} has layout {version}, this Lowkiq {VERSION} writes layout {RESHARDED}: upgrade it"
+    )
+
+
+def being_moved(part: str) -> BeingResharded:
+    """The refusal to act on ids of a shard from which, or to which, jobs are being moved: "orders@2:7"."""
+    name, _, index = part.rpartition(":")
+    return BeingResharded(
+        f"queue {queue_of(name)} is being resharded, its shard {index} just now: try again in some seconds"
     )
 
 

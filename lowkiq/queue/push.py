@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import attrgetter
@@ -12,7 +13,7 @@ from hiredis import pack_command
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import LowkiqError, Moved
+from lowkiq.errors import BeingResharded, LowkiqError, Moved
 from lowkiq.job import WORDS, EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, refusal
@@ -35,6 +36,8 @@ AFTER_BYTES = 200
 MAX_SHARDS = 100
 #: Push scripts in one round trip.
 PUSHES_AT_ONCE = 32
+#: Seconds after which is tried again what a shard has refused that is still coming.
+STILL_COMING = 0.05
 #: Jobs by their shard.
 Jobs = dict[Shard, list[EncodedJob]]
 
@@ -167,8 +170,19 @@ class Producer:
     def wait(self, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
         """
         Has a job that waits wait for these as well, "queue shards_count id" each; with `is_all` nothing more is to
-        come. False: it waits no more, as somebody has let it go or deleted it.
+        come. False: it waits no more, as somebody has let it go or deleted it. Raises BeingResharded if its shard still
+        moves after `push_timeout`.
         """
+        until = clock.monotonic() + self._push_timeout
+        while True:
+            try:
+                return self._wait(job, others, is_all=is_all)
+            except (BeingResharded, Moved):
+                if clock.monotonic() >= until:
+                    raise
+            time.sleep(STILL_COMING)
+
+    def _wait(self, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
         with Patience(self._push_timeout) as patience:
             for _ in range(MOST_TIMES):
                 self._look(patience)

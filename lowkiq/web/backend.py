@@ -96,14 +96,14 @@ class Backend:
         """True if an id is tracked, and what has happened to it since."""
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        shard = home_of(self.caller, shards, encoded)
+        shard = home_of(self.caller, shards, encoded, ["tracks"])
         return is_tracked(self.caller, shard, encoded), read_transitions(self.caller, shard, encoded)
 
     def hold_of(self, queue: str, id: str) -> Hold | None:
         """Who holds an id; None: nobody does. Raises ValueError for what can't be an id."""
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        hold = read_hold(self.caller, home_of(self.caller, shards, encoded), encoded)
+        hold = read_hold(self.caller, home_of(self.caller, shards, encoded, ["held"]), encoded)
         if hold is None or hold.waits is None:
             return hold
         waits = msgspec.structs.replace(hold.waits, circle=read_circle(self.caller, self._shards, queue, hold))
@@ -144,7 +144,7 @@ class Backend:
     def rule_of(self, queue: str, id: str) -> Rule | None:
         """How a job recurs; None: it does not. Raises UnknownQueue, LowkiqError, ValueError."""
         shards, encoded = self._shards(queue), encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        _, entry = read_entry(self.caller, home_of(self.caller, shards, encoded), encoded)
+        _, entry = read_entry(self.caller, home_of(self.caller, shards, encoded, ["recurring"]), encoded)
         return entry.rule if entry else None
 
     def _worker(self, queue: str, what: str) -> type[Worker[Any]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from lowkiq import Lowkiq
 from lowkiq.admin.recurring import read_entry
@@ -15,6 +17,7 @@ from lowkiq.errors import Fenced, LowkiqError, Moved, SettingsError
 from lowkiq.job import shard_of
 from lowkiq.node.chores import clockwork
 from lowkiq.queue import resharding
+from lowkiq.queue.layouts import opened
 from lowkiq.queue.recurring import Fired, fire, firing, recur
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Owned, Shard
@@ -315,3 +318,32 @@ def test_large_backlogs_are_made_up_for_in_several_calls(shop: Shop, monkeypatch
         shop.set_next(f"id-{number}", shop.now() // 3600 * 3600 - 24 * 3600)
     burst(shop.app)
     assert sum(len(payloads) for _, payloads in shop.ran) == sum(sizes) == 48 and max(sizes) <= 10
+
+
+def test_what_the_code_declares_is_set_once_its_shard_has_moved(shop: Shop) -> None:
+    """A node that starts during a reshard was refused, once and for all."""
+    shop.app.every(300, id="often")(shop.report)
+    caller, namespace = shop.app.caller, shop.app.namespace
+    opened(caller, namespace, {"reports": SHARDS})
+    layout = resharding.begin(caller, namespace, "reports", 2 * SHARDS)
+    movers = []
+    for index in range(SHARDS):
+        route = Route.of(namespace, "reports", layout, index)
+        owned = caller.run(route.acquire("mover", 600, 9, [], is_marked=False))
+        assert isinstance(owned, Owned)
+        movers.append(resharding.steps(caller, route, "mover", owned.epoch))
+        next(movers[-1]), next(movers[-1])
+    runtime: Any = SimpleNamespace(
+        caller=caller, node="one", namespace=namespace, workers={"reports": shop.report},
+        layouts={"reports": layout}, recurring=None,
+    )  # fmt: skip
+    clockwork_of_node = clockwork.Clockwork(runtime, shop.app._declared)
+    with capture_logs() as logs:
+        for _ in range(3):
+            clockwork_of_node._declare()
+    assert [log["event"] for log in logs] == ["recurring_not_set"]
+    assert not list(shop.app.recurring)
+    for mover in movers:
+        list(mover)
+    clockwork_of_node._declare()
+    assert [job.id for job in shop.app.recurring] == ["often"]

@@ -253,7 +253,7 @@ class FollowingWorld:
         if shard in self.owners:
             try:
                 ask_again(self.caller, shard, *self.owners[shard], 0.0)
-            except (Fenced, OtherLayout):
+            except (Fenced, OtherLayout, BeingResharded):
                 return
 
     # ── another number of shards ────────────────────────────────────────────────────────────────────────────────────

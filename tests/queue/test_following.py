@@ -53,7 +53,7 @@ MUTANTS = {
     ),
     "taken_along_while_they_move": ("relay.lua", "redis.call('EXISTS', P .. 'feeders') == 1", "false"),
     "received_while_more_is_to_come": (
-        "receive.lua", "redis.call('HEXISTS', P .. 'meta', 'whole') == 0", "false",
+        "moving.lua", "if not refusal and redis.call('EXISTS', P .. 'feeders') == 1 then", "if false then",
     ),
     "letters_left_behind": ("moving.lua", ", {'outbox', 'zset'}", ""),
     "heard_left_behind": ("moving.lua", "{'heard', 'hash'}, ", ""),

@@ -15,10 +15,9 @@ from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
 from lowkiq.admin.words import printable
-from lowkiq.errors import BeingResharded, Moved
 from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
-from lowkiq.queue.homes import home_of
+from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.keys import NEVER
 from lowkiq.queue.shard import Shard
 
@@ -287,10 +286,8 @@ class Actions:
         words = [told if word == TOLD else word for word in words]
         moved = 0
         while ids:
-            try:
-                count, *ids = self._caller.run(Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list))
-            except Moved as error:
-                raise being_moved(shard) from error
+            call = Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list)
+            count, *ids = act_at(self._caller, shard, call)
             moved += int(count)
         return moved
 
@@ -319,13 +316,6 @@ class Actions:
         now, _ = self._caller.command("TIME")
         # Later are those that are blocked, and those that wait for their own run: they go on doing so.
         return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, f"({NEVER}", "LIMIT", 0, CHUNK))
-
-
-def being_moved(shard: Shard) -> BeingResharded:
-    """The refusal to act on jobs that are on their way."""
-    return BeingResharded(
-        f"queue {shard.queue} is being resharded, its shard {shard.index} just now: try again in some seconds"
-    )
 
 
 def _as_list(reply: Any) -> list[Any]:

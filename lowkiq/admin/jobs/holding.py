@@ -51,7 +51,7 @@ def read_circle(
             continue
         found, id = None, one[1].encode("utf-8", KEPT_BYTES)
         with contextlib.suppress(LowkiqError):
-            found = read_hold(caller, home_of(caller, shards_of(one[0]), id), id)
+            found = read_hold(caller, home_of(caller, shards_of(one[0]), id, ["held"]), id)
         known[one] = found.waits.first if found and found.waits else ()
         ahead += known[one]
     return tuple(circle(known) or ())

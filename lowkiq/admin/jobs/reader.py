@@ -10,7 +10,7 @@ import msgspec
 from lowkiq.failure import parts_of
 from lowkiq.job import KEPT_BYTES, encode_id, parse_tags
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
-from lowkiq.queue.homes import home_of
+from lowkiq.queue.homes import JOBS, home_of
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import LARGEST, Unreadable, bounded, finite, number_in, of_another_type, parsed, quoted
 
@@ -78,7 +78,7 @@ class JobReader(NamedTuple):
     def find(self, id: str | int) -> Found:
         """The shard of an id. Raises ValueError for what can't be one."""
         encoded = encode_id(id, self.max_id_bytes, errors=KEPT_BYTES)
-        return home_of(self.caller, self.shards, encoded), encoded
+        return home_of(self.caller, self.shards, encoded, JOBS), encoded
 
     def fetch(self, asked: Sequence[Asked], payloads: int, cut: int | None = None) -> list[JobPreview]:
         """The jobs asked for that are still there, in order, with so many payloads at most, cut at so many bytes."""

@@ -11,7 +11,8 @@ import msgspec
 from lowkiq.admin.metrics import read_hashes
 from lowkiq.errors import Refused
 from lowkiq.job import KEPT_BYTES
-from lowkiq.queue.call import Call, Caller, chunked
+from lowkiq.queue.call import Argument, Call, Caller, chunked
+from lowkiq.queue.homes import act_at
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import Unreadable, finite, quoted
 
@@ -62,8 +63,10 @@ def track(caller: Caller, found: Sequence[tuple[Shard, list[bytes]]], shards: Se
             raise Refused(
                 f"{there:,} ids of queue {shards[0].queue} are tracked, {MOST_TRACKED:,} can be: untrack some first"
             )
-    calls = [Call("track", [shard.prefix], [shard.layout, int(on), MOST_TRACKED, *ids], int) for shard, ids in found]
-    return sum(caller.run(call) for call in calls)
+    words: list[Argument] = [int(on), MOST_TRACKED]
+    return sum(
+        act_at(caller, shard, Call("track", [shard.prefix], [shard.layout, *words, *ids], int)) for shard, ids in found
+    )
 
 
 def read_tracked(caller: Caller, shards: Sequence[Shard], limit: int = MOST_TRACKED) -> list[Tracked]:

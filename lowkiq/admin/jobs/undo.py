@@ -12,6 +12,7 @@ from redis.exceptions import OutOfMemoryError
 
 from lowkiq.admin.jobs.actions import ACTIONS, CHUNK, Actions, check_action
 from lowkiq.queue.call import Argument, Call, chunked, raise_first
+from lowkiq.queue.homes import act_at
 from lowkiq.queue.shard import Shard
 
 #: Seconds for which a deletion can be undone, and about how many bytes of payloads one may have for that.
@@ -54,7 +55,7 @@ class UndoableActions(Actions):
             for shard, some in self._by_shard(ids):
                 words: list[Argument] = [shard.layout, place, name, KEPT_SECONDS, *some]
                 # What is kept, not what this call has deleted: its first reply may have been lost, and it was repeated.
-                _, kept[shard] = self._caller.run(Call("put_away", [shard.prefix], words, list))
+                _, kept[shard] = act_at(self._caller, shard, Call("put_away", [shard.prefix], words, list))
             beside = 0
         except OutOfMemoryError:
             beside = self.act("delete", view, ids)
@@ -72,12 +73,11 @@ class UndoableActions(Actions):
         keys = [f"{shard.prefix}undo:{name}" for shard in shards]
         # It had no more ids than a scan of this count gives of a small hash, and a few of them twice.
         pages = self._caller.read([("HSCAN", key, 0, "COUNT", 2 * MOST_IDS) for key in keys], (0, {}))
-        calls = [
-            Call("put_back", [shard.prefix], [shard.layout, name, *some], int)
+        return sum(
+            act_at(self._caller, shard, Call("put_back", [shard.prefix], [shard.layout, name, *some], int))
             for shard, (_, page) in zip(shards, pages, strict=True)
             for some in chunked(page if isinstance(page, dict) else page[::2], CHUNK)
-        ]
-        return int(sum(raise_first(self._caller.run_all(calls))))
+        )
 
 
 def _place(view: str) -> str:

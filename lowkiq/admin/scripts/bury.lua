@@ -1,14 +1,15 @@
 -- bury: queue → morgue, with the job's last error, or that of its id there. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, 3 'any' or 'failed' (only jobs that have failed), then ids
--- returns {buried, then the ids of which payloads are left in the queue}   errors: LAYOUT, NEWER
---@ shard now layout
+-- returns {buried, then the ids of which payloads are left in the queue}   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard now
+--@ moving whole
 --@ payloads move
 --@ tags copy
 --@ notes note
 --@ claimed by_hand bury unqueue
 local P = KEYS[1]
-local refusal = check_layout(P, ARGV[1], true)
+local refusal = check_whole(P, ARGV[1])
 if refusal then return refusal end
 local now = now_us()
 local reply = {0}

@@ -3,13 +3,14 @@
 -- (cancelling.lua), and ring their owner, which asks them to stop. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
--- returns how many were queued or run   errors: LAYOUT, NEWER
---@ shard layout oom
+-- returns how many were queued or run   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard oom
+--@ moving whole
 --@ bell ring_node
 --@ claimed drop
 --@ notes note
 local P = KEYS[1]
-local refusal = check_layout(P, ARGV[1], true)
+local refusal = check_whole(P, ARGV[1])
 if refusal then return refusal end
 
 local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch')

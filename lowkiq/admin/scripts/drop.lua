@@ -2,11 +2,11 @@
 -- drop: delete jobs of the queue or of the morgue. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', then ids
--- returns how many were deleted   errors: LAYOUT, NEWER
---@ shard layout
+-- returns how many were deleted   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ moving whole
 --@ claimed drop_from
 local P = KEYS[1]
-local refusal = check_layout(P, ARGV[1], true)
+local refusal = check_whole(P, ARGV[1])
 if refusal then return refusal end
 
 local dropped = 0

@@ -3,11 +3,12 @@
 -- parked by the claim that meets it. Repeating it changes who and why, and no more.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 who and why, as JSON, then ids, be they queued or not
--- returns how many were not held before   errors: LAYOUT, NEWER
---@ shard now stamp layout
+-- returns how many were not held before   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard now stamp
+--@ moving whole
 --@ notes note
 local P = KEYS[1]
-local refusal, layout = check_layout(P, ARGV[1], true)
+local refusal, layout = check_whole(P, ARGV[1])
 if refusal then return refusal end
 
 local new = 0

@@ -3,12 +3,13 @@
 -- them is due at its own time, or now. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
--- returns how many were held   errors: LAYOUT, NEWER
---@ shard clock layout
+-- returns how many were held   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard clock
+--@ moving whole
 --@ holding release
 --@ waiting forget
 local P = KEYS[1]
-local refusal, _, last_score = check_layout(P, ARGV[1], true)
+local refusal, _, last_score = check_whole(P, ARGV[1])
 if refusal then return refusal end
 
 local gone = {}

@@ -3,14 +3,15 @@
 -- Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
--- returns how many were moved   errors: LAYOUT, NEWER
---@ shard clock layout first_place note_time
+-- returns how many were moved   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard clock first_place note_time
+--@ moving whole
 --@ payloads get
 --@ claimed never
 --@ lanes hint
 --@ bell ring
 local P = KEYS[1]
-local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
+local refusal, _, last_score, seen = check_whole(P, ARGV[1])
 if refusal then return refusal end
 
 local now = shard_now(P, last_score)

@@ -3,16 +3,16 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', 3 a name for all that is
 --       undone together, 4 seconds for which it is kept, then ids
--- returns {how many were deleted, how many of that name are kept}   errors: LAYOUT, NEWER
+-- returns {how many were deleted, how many of that name are kept}   errors: LAYOUT, NEWER, RESHARDED, MOVING
 -- The hash undo:NAME has for each id where it was, when it was due or got into the morgue, its retry_count, error, what
 -- held its payloads, deaths, deaths in a crowd, checkpoint, tags, tenant and rules (fewer.lua), each behind its length and a
 -- colon, or as "-" if there is none. Several payloads are in the zset undo:NAME:ID.
---@ shard layout
+--@ moving whole
 --@ payloads get
 --@ claimed drop_from
 --@ kept keep
 local P, which, kept = KEYS[1], ARGV[2], KEYS[1] .. 'undo:' .. ARGV[3]
-local refusal = check_layout(P, ARGV[1], true)
+local refusal = check_whole(P, ARGV[1])
 if refusal then return refusal end
 local is_dead = which == 'morgue'
 local index, payloads, errors = 'due', 'payloads', 'errors'

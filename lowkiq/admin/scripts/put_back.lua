@@ -2,8 +2,9 @@
 -- retry_count, also where its id has been pushed again since; then the payloads merge. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 the name that put_away was given, then ids
--- returns how many came back   errors: LAYOUT, NEWER
---@ shard clock layout
+-- returns how many came back   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard clock
+--@ moving whole
 --@ payloads add absorb
 --@ claimed bury running blocked
 --@ fewer put keeping
@@ -12,7 +13,7 @@
 --@ lanes hint again
 --@ bell ring
 local P, kept = KEYS[1], KEYS[1] .. 'undo:' .. ARGV[2]
-local refusal, _, last_score = check_layout(P, ARGV[1], true)
+local refusal, _, last_score = check_whole(P, ARGV[1])
 if refusal then return refusal end
 local now = shard_now(P, last_score)
 local running = ids_of(claims_in_hand(P, redis.call('HGET', P .. 'owner', 'claim')))

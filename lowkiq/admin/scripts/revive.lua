@@ -2,8 +2,9 @@
 -- blocked with it (claimed.lua). What is told of its death is its last error, until it has run. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, then ids
--- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER
---@ shard clock layout first_place note_time
+-- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard clock first_place note_time
+--@ moving whole
 --@ payloads move
 --@ tags copy drop
 --@ claimed by_hand never
@@ -12,7 +13,7 @@
 --@ lanes hint
 --@ bell ring
 local P = KEYS[1]
-local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
+local refusal, _, last_score, seen = check_whole(P, ARGV[1])
 if refusal then return refusal end
 local now = shard_now(P, last_score)
 local place, touched = first_place(now, tonumber(last_score)), 0

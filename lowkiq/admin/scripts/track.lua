@@ -1,10 +1,10 @@
 -- track: keep what happens to ids from now on, or no longer; then what was kept goes, too. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 '1' to track, '0' to track no more, 3 how many ids of a shard may be tracked, then ids
--- returns how many it was new to   errors: LAYOUT, NEWER, INVALID (too many)
---@ shard layout
+-- returns how many it was new to   errors: LAYOUT, NEWER, RESHARDED, MOVING, INVALID (too many)
+--@ moving whole
 local P = KEYS[1]
-local refusal = check_layout(P, ARGV[1], true)
+local refusal = check_whole(P, ARGV[1])
 if refusal then return refusal end
 
 local changed = 0

@@ -3,15 +3,16 @@
 -- nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 'retry' or 'skip' (without their lowest payload, and without its error), then ids
--- returns how many were blocked   errors: LAYOUT, NEWER
---@ shard clock layout oom first_place note_time
+-- returns how many were blocked   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard clock oom first_place note_time
+--@ moving whole
 --@ payloads fold
 --@ claimed blocked drop
 --@ notes note
 --@ lanes hint
 --@ bell ring
 local P = KEYS[1]
-local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
+local refusal, _, last_score, seen = check_whole(P, ARGV[1])
 if refusal then return refusal end
 local now = shard_now(P, last_score)
 local first, moved = first_place(now, tonumber(last_score)), 0

@@ -29,6 +29,8 @@ TOGETHER: Final = 100
 MOST_PUSHED: Final = 1_000
 #: Seconds after which a shard is looked at again that could not be.
 AGAIN: Final = 1.0
+#: Seconds after which it is logged again that what the code has could not be set.
+REMIND: Final = 30.0
 #: Seconds until an entry that can't be read, or fired, is tried again.
 UNREADABLE: Final = 3_600.0
 
@@ -45,6 +47,8 @@ class Clockwork(threading.Thread):
         self._box = runtime.recurring
         #: What the code has of each queue that is not in Redis yet.
         self._declared = {queue: [row for row in rows if row.worker.queue_name == queue] for queue in runtime.workers}
+        #: When it is logged again that it could not be set (monotonic).
+        self._remind_at: dict[str, float] = {}
         #: When shards are to be looked at (monotonic).
         self._look_at: WeakKeyDictionary[Owned, float] = WeakKeyDictionary()
         self._is_stopping = False
@@ -68,7 +72,7 @@ class Clockwork(threading.Thread):
             self._runtime.fatal(error)
 
     def _declare(self) -> None:
-        """Sets what the code has, once."""
+        """Sets what the code has, once. What is refused, as its queue is being resharded, is tried until it is set."""
         for queue, rows in list(self._declared.items()):
             shards = shards_of(self._runtime.namespace, {queue: self._runtime.layouts[queue]})
             try:
@@ -76,8 +80,11 @@ class Clockwork(threading.Thread):
             except RedisError as error:
                 self._runtime.outage.met(error)
                 return
-            except LowkiqError as error:  # it is refused, or being moved
-                logger.warning("recurring_not_set", queue=queue, error=str(error)[:300])
+            except LowkiqError as error:
+                if clock.monotonic() >= self._remind_at.get(queue, 0.0):
+                    self._remind_at[queue] = clock.monotonic() + REMIND
+                    logger.warning("recurring_not_set", queue=queue, error=str(error)[:300])
+                continue
             del self._declared[queue]
 
     def _look(self, leases: Sequence[Owned]) -> None:

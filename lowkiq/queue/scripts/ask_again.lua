@@ -1,11 +1,12 @@
 -- ask_again: ask once more for what ids of a shard wait for (waiting.lua), some at a time. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 layout, 4 where to go on, '0' at first, 5 seconds after which to ask again, 6 most asked for
--- returns where to go on; '0': that was all   errors: FENCED, LAYOUT, NEWER, RESHARDED
---@ shard owner now layout
+-- returns where to go on; '0': that was all   errors: FENCED, LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard owner now
+--@ moving whole
 --@ waiting ask forget open
 local P = KEYS[1]
-local refusal = fence(P, ARGV[1], ARGV[2]) or check_layout(P, ARGV[3], true)
+local refusal = fence(P, ARGV[1], ARGV[2]) or check_whole(P, ARGV[3])
 if refusal then return refusal end
 
 local STEP = 50 -- ids that are looked at, about

@@ -3,12 +3,13 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 layout, then of each entry: id, when it was to fire, when it fires next ('' if never), how often it
 --       is pushed now, then for each time: payload, score
--- returns {now, when the next one fires or '', how many were fired}   errors: FENCED, LAYOUT, NEWER, RESHARDED
+-- returns {now, when the next one fires or '', how many were fired}   errors: FENCED, LAYOUT, NEWER, RESHARDED, MOVING
 --@ shard owner now stamp
+--@ moving whole
 --@ pushing into
 --@ recurring next
 local P = KEYS[1]
-local refusal = fence(P, ARGV[1], ARGV[2]) or check_layout(P, ARGV[3], true)
+local refusal = fence(P, ARGV[1], ARGV[2]) or check_whole(P, ARGV[3])
 if refusal then return refusal end
 
 local now, jobs, fired, at = now_us(), {}, {}, 4

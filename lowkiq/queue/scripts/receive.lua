@@ -3,17 +3,15 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then of each letter ten words: name, kind, id, and what else its kind has; '' for those that it has not
 -- returns how many of them were news   errors: LAYOUT, NEWER, RESHARDED, MOVING (not all that the shard gets has come)
---@ shard refuse layout now clock
+--@ shard refuse now clock
+--@ moving whole
 --@ pushing into
 --@ holding release
 --@ waiting asked end
 --@ letters post
 local P, WORDS = KEYS[1], 10
-local refusal, _, last_score = check_layout(P, ARGV[1], true)
+local refusal, _, last_score = check_whole(P, ARGV[1])
 if refusal then return refusal end
-if string.match(ARGV[1], '^3:') and redis.call('HEXISTS', P .. 'meta', 'whole') == 0 then
-  return refuse('MOVING', 'not all that the shard gets has come')
-end
 
 local jobs, freed, news, has_told = {}, {}, 0, false
 

@@ -2,11 +2,11 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 id, 3 what it is, '' if there is none, 4 what it is to be, '' to remove it, 5 when it fires next, '' while
 --       it is paused
--- returns 1, or 0 if it is something else   errors: LAYOUT, NEWER, RESHARDED
---@ shard layout
+-- returns 1, or 0 if it is something else   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ moving whole
 --@ bell ring_node
 local P, id = KEYS[1], ARGV[2]
-local refusal, layout = check_layout(P, ARGV[1], true)
+local refusal, layout = check_whole(P, ARGV[1])
 if refusal then return refusal end
 if (redis.call('HGET', P .. 'recurring', id) or '') ~= ARGV[3] then return 0 end
 

@@ -2,12 +2,13 @@
 -- somebody has let it go or deleted it, nothing is changed; nor is anything by repeating it.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 id, 3 '1' if that was all, then what it waits for: "queue shards_count id"
--- returns 1, or 0 if it waits no more   errors: LAYOUT, NEWER, RESHARDED
---@ shard clock layout
+-- returns 1, or 0 if it waits no more   errors: LAYOUT, NEWER, RESHARDED, MOVING
+--@ shard clock
+--@ moving whole
 --@ waiting wait end
 --@ holding release
 local P, id = KEYS[1], ARGV[2]
-local refusal, _, last_score = check_layout(P, ARGV[1], true)
+local refusal, _, last_score = check_whole(P, ARGV[1])
 if refusal then return refusal end
 if redis.call('HEXISTS', P .. 'waits', id) == 0 then return 0 end
 

@@ -32,6 +32,18 @@ local SIDES = {
   {'recurring', 'hash'}, {'recur_last', 'hash'}, {'recurs', 'zset'}, {'waits', 'hash'}, {'waiters', 'zset'},
 }
 
+--- whole
+--@ shard refuse layout
+-- What is absent in a new shard may be on its way, or be of another owner's run, as long as something still comes: whoever
+-- decides by it, or acts on an id, is refused until then. Returns what check_layout does.
+local function check_whole(P, layout)
+  local refusal, known, last_score, seen, pushed, watched = check_layout(P, layout, true)
+  if not refusal and redis.call('EXISTS', P .. 'feeders') == 1 then
+    refusal = refuse('MOVING', string.match(P, '{(.*)}'))
+  end
+  return refusal, known, last_score, seen, pushed, watched
+end
+
 --- feeder
 --@ shard refuse layout
 -- A refusal, unless that mover of an old shard is the one that this new shard knows.
