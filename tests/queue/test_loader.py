@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from pathlib import Path
 
@@ -41,6 +42,53 @@ def test_a_script_has_the_functions_that_it_uses_once_and_no_others(name):
             made = source.count(f"local function {function}(")
             assert made <= 1, function
             assert (len(re.findall(rf"\b{function}[(,]", source)) > 1) == (made == 1), function
+
+
+#: What opens a block of Lua, what ends one, and what only looks so.
+BLOCKS = re.compile(r"--[^\n]*|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|\b(function|if|do|repeat|end|until)\b")
+
+
+def hidden_sections(path: str) -> list[str]:
+    """Sections that somebody includes, and that were made before inside a function, where he can't see them."""
+    made: dict[str, list[int]] = {}
+    hidden: list[str] = []
+
+    def walk(text: str, outer: list[int], name: str) -> list[int]:
+        """Returns the blocks that are open behind the text."""
+        at, blocks = 0, outer
+        for include in scripts._INCLUDE.finditer(text):
+            blocks, at = _blocks(text[at : include.start()], blocks), include.end()
+            file, sections = include.groups()
+            for section in (f"{file} {one}" for one in sections.split()):
+                if section not in made:
+                    made[section] = blocks
+                    blocks = walk(scripts._sections(file, scripts._read)[section.split()[1]], blocks, section)
+                elif blocks[: len(made[section])] != made[section]:
+                    hidden.append(f"{section}, which {name} needs")
+        return _blocks(text[at:], blocks)
+
+    walk(scripts._read(path), [], path)
+    return hidden
+
+
+def _blocks(text: str, before: list[int]) -> list[int]:
+    """The blocks that are open after a text, each by a number of its own."""
+    blocks = list(before)
+    for word in re.finditer(BLOCKS, text):
+        if word[1] in {"end", "until"}:
+            blocks.pop()
+        elif word[1]:
+            blocks.append(next(numbers))
+    return blocks
+
+
+numbers = itertools.count()
+
+
+@pytest.mark.parametrize("path", scripts.paths())
+def test_no_section_is_hidden_from_who_needs_it(path):
+    """Each is included once: where that is inside a function, nobody else has it, and finds out only as it runs."""
+    assert not hidden_sections(path)
 
 
 @pytest.mark.parametrize("name", NAMES)

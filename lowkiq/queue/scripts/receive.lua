@@ -5,6 +5,7 @@
 -- returns how many of them were news   errors: LAYOUT, NEWER, RESHARDED, MOVING (not all that the shard gets has come)
 --@ shard refuse now clock
 --@ moving whole
+--@ lanes hint
 --@ pushing into
 --@ holding release
 --@ waiting asked end
