@@ -18,7 +18,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-rare docs chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long test-rare docs chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -41,6 +41,9 @@ docs: $(VENV)/.for-dev ## build the documentation site into build/site, every wa
 
 chaos: $(VENV)/.for-dev ## inject random faults and audit every job (MINUTES=2, ARGS='--on cluster --seed 7')
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2) $(ARGS)
+
+pairs: $(VENV)/.for-dev ## play every pair of capabilities together (MINUTES=10, ARGS='--pair rate,death --seed 7')
+	@$(BIN)/python -m tests.pairs $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 hour: $(VENV)/.for-dev ## an hour of work in ten minutes: kills, poison, a broken roll, one supervisor (MINUTES=10)
 	@$(BIN)/python -m tests.supervisor.hour --minutes $(or $(MINUTES),10) $(ARGS)

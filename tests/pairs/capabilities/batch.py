@@ -1,0 +1,107 @@
+"""Batch: its last job runs once all that was pushed in it is done, and it is known what that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from lowkiq.after import names_in
+from lowkiq.batch import Batch as RealBatch
+from lowkiq.errors import BeingResharded, LowkiqError, Moved
+from lowkiq.job import EncodedJob, NewJob, Pushed
+from tests.pairs.jobs import QUEUE, SHARDS, Row
+from tests.pairs.waiting import Waiting
+
+LAST = "e"
+OTHERS = ("a", "b", "c", "d")
+OPEN = ":open"
+
+
+class Batch(Waiting):
+    name = "batch"
+    steps = {"batch": 2, "open": 1, "push_in": 3, "close": 2, "relay": 3, "relay_all": 2, "ask_again": 1}  # noqa: RUF012
+
+    def begin(self, random: Random) -> None:
+        super().begin(random)
+        #: The batch that is open, and the ids that were pushed in it.
+        self.open_one: RealBatch | None = None
+        self.ids: set[str] = set()
+        self.random = random
+
+    def batch(self, random: Random) -> None:
+        """All of it in one step."""
+        self.open(random)
+        for _ in range(random.randint(1, 3)):
+            self.push_in(random)
+        self.close(random)
+
+    def open(self, random: Random) -> None:
+        if self.open_one is not None:
+            return
+        self.row = self.world.new_row(random, LAST)
+        self.ids = set()
+        self.open_one = RealBatch(self, self, self.row.job)  # type: ignore[arg-type]
+        try:
+            self.open_one.__enter__()
+        except LowkiqError as error:
+            self.world.tell(f"no batch: {error}")
+            self.open_one = None
+
+    def push_in(self, random: Random) -> None:
+        if self.open_one is not None:
+            self.rows = [self.world.new_row(random, random.choice(OTHERS))]
+            self.open_one.push(self, [{"id": row.id} for row in self.rows])  # type: ignore[arg-type]
+
+    def close(self, random: Random) -> None:
+        if self.open_one is not None:
+            batch, self.open_one = self.open_one, None
+            self.wait_for(LAST, self.ids) if self._waits() else None
+            try:
+                batch.__exit__(None, None, None)
+            except (BeingResharded, Moved) as error:
+                self.world.tell(f"close: {error}")
+                self.open_one = batch
+                return
+            self.world.tell(f"close {sorted(self.ids)}")
+            self.state["waits"].get(LAST, set()).discard(OPEN)
+            self.look()
+
+    def _waits(self) -> bool:
+        return OPEN in self.state["waits"].get(LAST, ())
+
+    def heal(self) -> None:
+        for _ in range(3):
+            self.close(Random(0))
+
+    # ── what the batch asks of the application ──────────────────────────────────────────────────────────────────────
+
+    def push(self, *args: Any) -> Pushed:
+        """Of the application a worker and jobs; of a producer the last job."""
+        if len(args) == 1:
+            (jobs,) = args
+            self._queue_last(jobs[0])
+        else:
+            self.world.push_rows(self.rows)
+            self.ids |= {row.id for row in self.rows}
+        return Pushed(1, 0)
+
+    def _queue_last(self, job: EncodedJob) -> None:
+        self.world.producer.push([job])
+        self.world.tell(f"open a batch: {LAST}={self.row.payload!r}, after {names_in(job.after)}")
+        self.world.accept([self.row])
+        self.wait_for(LAST, {OPEN})
+
+    def wait(self, job: EncodedJob, others: list[str], *, is_all: bool) -> bool:
+        found = self.world.producer._wait(job, others, is_all=is_all)  # once: its patience is the real clock's
+        self.world.tell(f"wait {others} {is_all=}: {found}")
+        return found
+
+    def name_of(self, worker: Any, id: Any) -> str:
+        return f"{QUEUE} {SHARDS} {id}"
+
+    def on_pushed(self, row: Row) -> None:
+        """The world's own pushes of the last job wait with it."""
+
+    def jobs(self, jobs: Iterable[NewJob]) -> list[NewJob]:
+        return list(jobs)

@@ -1,0 +1,38 @@
+"""Hold: an id does not start until somebody lets it go; a run of it is finished."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.pairs.capability import Capability
+from tests.pairs.jobs import IDS, Hand
+
+
+class Hold(Capability):
+    name = "hold"
+    steps = {"hold": 3, "let_go": 3}  # noqa: RUF012
+
+    def begin(self, random: Random) -> None:
+        self.state = {"held": set()}
+
+    def hold(self, random: Random) -> None:
+        ids = random.sample(IDS, random.randint(1, 2))
+        if self.world.act("hold", "due", ids):
+            self.state["held"] |= set(ids)
+
+    def let_go(self, random: Random) -> None:
+        if self.state["held"]:
+            self._let_go([random.choice(sorted(self.state["held"]))])
+
+    def _let_go(self, ids: list[str]) -> None:
+        if self.world.act("let_go", "held", ids):
+            self.state["held"] -= set(ids)
+
+    def on_started(self, hand: Hand, id: str) -> None:
+        assert id not in self.state["held"], f"hold: {id} starts"
+
+    def reason(self, id: str) -> str:
+        return "held" if id in self.state["held"] else ""
+
+    def free(self) -> None:
+        self._let_go(sorted(self.state["held"]))

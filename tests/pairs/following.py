@@ -1,0 +1,62 @@
+"""Following: what jobs share that follow from others, or wait for them: letters, which owners take along."""
+
+from __future__ import annotations
+
+from random import Random
+
+from lowkiq.errors import BeingResharded, Fenced, OtherLayout
+from lowkiq.queue import letters
+from lowkiq.queue.letters import Homes, Outbox
+from tests.pairs.capability import Capability
+from tests.pairs.jobs import Lease
+from tests.pairs.rig import NAMESPACE
+
+
+class Following(Capability):
+    """Takes letters along, of which the world has at most one that does so."""
+
+    name = ""
+
+    def begin(self, random: Random) -> None:
+        self.homes = Homes(self.world.caller, NAMESPACE)
+
+    def box(self, lease: Lease) -> Outbox:
+        return Outbox(lease.shard, *lease.owner, lambda: not lease.is_lost)
+
+    def relay(self, random: Random) -> None:
+        """An owner takes some letters along, and may die with what it has read, or before it says what has arrived."""
+        leases = list(self.world.leases.values())
+        if not leases:
+            return
+        box = self.box(random.choice(leases))
+        for _ in range(random.randint(1, 3)):
+            page = self.world.run(box.turn())
+            if not isinstance(page, list) or not page:
+                return
+            if random.random() < 0.3:
+                return
+            letters._deliver(self.world.caller, self.homes, {box: page})
+            self.world.hear_of_letters()
+            box.go_on()
+
+    def relay_all(self, random: Random) -> None:
+        letters.relay(self.world.caller, self.homes, [self.box(lease) for lease in self.world.leases.values()])
+        self.world.hear_of_letters()
+
+    def ask_again(self, random: Random) -> None:
+        """Whoever waits asks once more."""
+        for lease in list(self.world.leases.values()):
+            try:
+                letters.ask_again(self.world.caller, lease.shard, *lease.owner, 0.0)
+            except (Fenced, OtherLayout):
+                self.world.lose(lease)
+            except BeingResharded:
+                continue
+
+    def work(self) -> bool:
+        """All letters, of all shards. True as long as there were any."""
+        prefixes = [lease.shard.prefix for lease in self.world.leases.values()]
+        if not prefixes or not self.world.rig.redis.exists(*(f"{prefix}outbox" for prefix in prefixes)):
+            return False
+        self.relay_all(Random(0))
+        return True

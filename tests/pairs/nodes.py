@@ -1,0 +1,201 @@
+"""Nodes: they take shards, claim, and settle, as real ones do; in the book is what Redis has told them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any
+
+from lowkiq.errors import Fenced, Moved, Unsettled
+from lowkiq.queue.call import Call
+from lowkiq.queue.claims import Claim
+from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled, Shard
+from lowkiq.shared_page import DeadNode
+from tests.pairs.ground import Ground
+from tests.pairs.jobs import Hand, Lease, Taken, fates, spelt, texts, told
+
+#: Seconds of a lease: longer than any history, as nobody is paused past it unless a capability says so.
+TTL = 1e8
+#: Claims of a shard that are in hand at a time.
+MOST_HANDS = 3
+
+
+class Nodes(Ground):
+    """What nodes do."""
+
+    def acquire(
+        self, shard: Shard, node: str = "", dead: Sequence[DeadNode] = (), call: Call[Any] | None = None
+    ) -> Lease | None:
+        """A node takes a shard that is free, or whose owner is known to be dead."""
+        node = node or self.nodes[shard.index % len(self.nodes)]
+        result = self.run(call or shard.acquire(node, TTL, self.max_crashes, dead))
+        if isinstance(result, Held) and not call and shard.prefix not in self.held_by_movers:
+            # Redis has lost who owns it now, and whoever owned it before is not there any more.
+            result = self.run(shard.acquire(node, TTL, self.max_crashes, [DeadNode(result.holder, ())]))
+        self.tell(f"{node} acquires {shard.prefix}{' of the dead' if dead else ''}: {told(result)}")
+        return self.owned(shard, node, result) if isinstance(result, Owned) else None
+
+    def owned(self, shard: Shard, node: str, owned: Owned) -> Lease:
+        """A node owns a shard. What its last owner had in hand is queued again."""
+        before, epoch = self.leases.pop(shard.prefix, None), int(owned.epoch)
+        self._note_epoch(shard, epoch)
+        if before:
+            before.is_lost = True
+            self.ghosts = [*self.ghosts[-3:], before]
+        self._restored(shard, owned)
+        lease = self.leases[shard.prefix] = Lease(shard, node, owned.epoch)
+        return lease
+
+    def _note_epoch(self, shard: Shard, epoch: int) -> None:
+        known = self.owners.get(shard.prefix, 0)
+        assert epoch > known, f"I2: {shard.prefix} has epoch {epoch} after {known}"
+        self.owners[shard.prefix] = epoch
+
+    def _restored(self, shard: Shard, owned: Owned) -> None:
+        """What was in hand of a shard is queued again, or buried; which, only Redis knows, who counts deaths."""
+        ids = [id for id, record in self.book.records.items() if record.claim and record.claim[0] == shard.prefix]
+        morgue = self.read()[2] if owned.buried else {}
+        buried = {id for id in ids if morgue.get(id, {}).keys() & self.book.of(id).claimed.keys()}
+        for id in ids:
+            if id in buried:
+                self.book.ended(id, "bury_all")
+            else:
+                self.book.returned(id)
+            self.over(id, "buried" if id in buried else "restored")
+
+    def over(self, id: str, how: str) -> None:
+        for capability in self.capabilities:
+            capability.on_over(id, how)
+
+    def lose(self, lease: Lease) -> None:
+        """A node hears that it owns a shard no more."""
+        if self.leases.get(lease.shard.prefix) is lease:
+            del self.leases[lease.shard.prefix]
+        lease.is_lost = True
+
+    def claim(self, random: Random) -> None:
+        shard = random.choice(self.shards)
+        lease = self.leases.get(shard.prefix) or self.acquire(shard)
+        if lease and len(lease.hands) < MOST_HANDS and self.may_claim([lease]):
+            limit, payloads = random.choice((1, 2, 4)), 100
+            for capability in self.capabilities:
+                few, least = capability.limit(random)
+                limit, payloads = few or limit, least or payloads
+            self.heard_of_claim(lease, self.run(self.claim_call(lease, limit, payloads)))
+
+    def may_claim(self, leases: Iterable[Lease]) -> list[Lease]:
+        """Those of which their nodes may claim now."""
+        for one in self.capabilities:
+            one.on_round()
+        return [lease for lease in leases if all(one.may_claim(lease.node) for one in self.capabilities)]
+
+    def claim_call(self, lease: Lease, limit: int = 1_000, payloads: int = 1_000) -> Call[Claim]:
+        lease.number += 1
+        known, is_closed = sorted(lease.hands), any(getattr(one, "is_closed", False) for one in self.capabilities)
+        return lease.shard.claim(
+            lease.node, lease.epoch, lease.number, limit, payloads, bytes, known=known, is_closed=is_closed
+        )
+
+    def heard_of_claim(self, lease: Lease, found: Any) -> Hand | None:
+        """What a node does with the reply to a claim."""
+        hand = self._heard_of_claim(lease, found)
+        for capability in self.capabilities:
+            capability.on_claimed(lease.node, hand)
+        return hand
+
+    def _heard_of_claim(self, lease: Lease, found: Any) -> Hand | None:
+        name = f"{lease.node} claims {lease.shard.prefix} {lease.number}"
+        if not isinstance(found, Claim):
+            self.tell(f"{name}: {told(found)}")
+            if isinstance(found, Fenced | Moved):
+                self.lose(lease)
+            elif isinstance(found, Unsettled):
+                self.release_claim(lease, int(str(found)))
+            return None
+        self.tell(f"{name}: {' '.join(f'{job.id}={texts(job.payloads)}' for job in found.jobs) or 'nothing'}")
+        if not found.jobs:
+            return None
+        hand = Hand(lease, lease.number)
+        for job in found.jobs:
+            payloads = list(job.payloads)
+            self.book.started(job.id, payloads, hand.key)
+            assert int(lease.epoch) >= self.epochs.get(job.id, 0), f"I2: {job.id} runs under an earlier epoch"
+            self.epochs[job.id] = int(lease.epoch)
+            hand.jobs[job.id] = Taken(
+                payloads, job.retry_count, job.perform_in, job.checkpoint, job.tags, bool(found.crowds), self.now
+            )
+        lease.hands[hand.number] = hand
+        for id in hand.jobs:
+            for capability in self.capabilities:
+                capability.on_started(hand, id)
+        return hand
+
+    def release_claim(self, lease: Lease, number: int) -> None:
+        """Gives back a claim of which a node knows nothing."""
+        result = self.run(lease.shard.release(lease.node, lease.epoch, number, "claim"))
+        self.tell(f"{lease.node} gives back {number}: {told(result)}")
+        if isinstance(result, Released):
+            claim = lease.shard.prefix, lease.epoch, number
+            for id in [id for id, record in self.book.records.items() if record.claim == claim]:
+                self.book.returned(id)
+                self.over(id, "released")
+
+    def settle(self, random: Random) -> None:
+        if hands := self.hands():
+            hand = random.choice(hands)
+            self.settle_hand(hand, self.outcome_of(hand, random))
+
+    def outcome_of(self, hand: Hand, random: Random | None, rest: Any = "keep") -> Outcome:
+        """How the jobs of a claim end; without `random` all are done."""
+        names = ("acked", "released", "failed", "exhausted", "snoozed", "limited", "spoiled", "letters", "stopped")
+        told: dict[str, list[Any]] = {name: [] for name in names}
+        fates = [(None, "ack", 10), *((one, *fate) for one in self.capabilities for fate in one.fates.items())]
+        for id in hand.jobs:
+            ((one, fate, _),) = random.choices(fates, [times for *_, times in fates]) if random else [fates[0]]
+            if one is not None and random is not None:
+                one.decide(fate, hand, id, told, random)
+                continue
+            told["acked"].append(id)
+            told["letters"] += [(id, letter) for each in self.capabilities for letter in each.letters(hand, id)]
+        return Outcome(**told, rest=rest)  # type: ignore[arg-type]
+
+    def settle_hand(self, hand: Hand, outcome: Outcome) -> Any:
+        lease = hand.lease
+        return self.heard_of_settle(hand, outcome, self.run(lease.shard.settle(*lease.owner, hand.number, outcome)))
+
+    def heard_of_settle(self, hand: Hand, outcome: Outcome, result: Any) -> Any:
+        lease = hand.lease
+        self.tell(f"{lease.node} settles {lease.shard.prefix} {hand.number} {spelt(outcome)}: {told(result)}")
+        if isinstance(result, Settled):
+            self._settled(hand, outcome)
+        else:
+            assert isinstance(result, Fenced | Moved), f"a settle was told {result!r}"
+            self.lose(lease)
+        return result
+
+    def _settled(self, hand: Hand, outcome: Outcome) -> None:
+        known = {id for id in hand.jobs if self.book.of(id).claim == hand.key}
+        self.cancelled_now = {id for id in known if self.book.of(id).is_cancelled}
+        over: dict[str, str] = {}
+        for id, how, payload in fates(outcome):
+            if id in known and self.book.of(id).claim == hand.key:
+                self._end(id, how, payload)
+                if self.book.of(id).claim != hand.key:
+                    over[id] = how
+        for one in self.capabilities:
+            one.on_ended(hand, outcome)
+        for id, how in over.items():
+            self.over(id, how)
+        hand.jobs = {id: taken for id, taken in hand.jobs.items() if self.book.of(id).claim == hand.key}
+        if not hand.jobs:
+            hand.lease.hands.pop(hand.number, None)
+
+    def _end(self, id: str, how: str, payload: bytes) -> None:
+        if how == "spoiled":
+            self.book.spoiled(id, payload)
+        elif how == "acked":
+            self.book.acked(id)
+        elif how in {"bury", "bury_all", "block", "discard"}:
+            self.book.ended(id, how)
+        else:
+            self.book.returned(id)

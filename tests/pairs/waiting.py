@@ -1,0 +1,59 @@
+"""Waiting: the judgement of what runs after others: not while anything is left of these."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.pairs.following import Following
+from tests.pairs.jobs import Hand
+
+
+class Waiting(Following):
+    """Id → the others of which there was always something since it waits for them."""
+
+    name = ""
+
+    def begin(self, random: Random) -> None:
+        super().begin(random)
+        self.state = {"waits": {}, "kept": {}}
+
+    def wait_for(self, id: str, others: set[str]) -> None:
+        self.state["waits"].setdefault(id, set()).update(others)
+        self.look()
+
+    def look(self) -> None:
+        """Nobody waits any more for those that are gone."""
+        for others in self.state["waits"].values():
+            others -= {one for one in others if one in self.world.book.records and self.world.book.of(one).is_idle}
+            others -= {one for one in others if one not in self.world.book.records and not one.startswith(":")}
+
+    def on_started(self, hand: Hand, id: str) -> None:
+        self.look()
+        left = self.state["waits"].get(id)
+        assert not left, f"after: {id} starts before {sorted(left)}"  # type: ignore[arg-type]
+        self.state["waits"].pop(id, None)
+
+    def on_over(self, id: str, how: str) -> None:
+        self.look()
+
+    def on_left(self, id: str, how: str) -> None:
+        """Deleted, it waits no more; put back, or revived, it does."""
+        self.look()
+        if not self.world.book.of(id).queued and (waits := self.state["waits"].pop(id, None)):
+            self.state["kept"][id] = waits
+
+    def on_moved(self, id: str, how: str) -> None:
+        if how in {"put back", "revived"} and (waits := self.state["kept"].pop(id, None)):
+            self.wait_for(id, waits)
+
+    def reason(self, id: str) -> str:
+        self.look()
+        left = sorted(self.state["waits"].get(id, ()))
+        return f"waits for {left}" if left else ""
+
+    def free(self) -> None:
+        """What is dead is deleted, so that nobody waits for it."""
+        for id, record in self.world.book.records.items():
+            if record.morgue and self.world.act("delete", "morgue", [id]):
+                self.world.book.deleted(id, "morgue")
+                self.world.left(id, "deleted")
