@@ -34,8 +34,15 @@ MUTANTS = {
     "renew_any_epoch": Mutant(
         "renew.lua", "owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2]", "owners[i][1] == ARGV[1]", "I1"
     ),
-    "epoch_stands": Mutant("acquire.lua", "math.max(epoch + 1, now)", "math.max(epoch, now)", "I2"),
-    "epoch_of_the_clock": Mutant("acquire.lua", "math.max(epoch + 1, now)", "now", "I2"),
+    "epoch_stands": Mutant("epochs.lua", "math.max(epoch + 1, now + lead)", "math.max(epoch, now + lead)", "I2"),
+    "epoch_of_the_clock": Mutant("epochs.lua", "math.max(epoch + 1, now + lead)", "now", "I2"),
+    # After a failover that has lost a lease: the next one must not get the same epoch once more.
+    "failover_loses_the_lead": Mutant("acquire.lua", "if lead then", "if false then"),
+    "failover_of_a_lead_without_steps": Mutant("epochs.lua", " + math.floor(now / STEPS)", ""),
+    "failover_of_a_lead_that_stands": Mutant(
+        "epochs.lua", "math.floor((now - since) / 2)", "math.floor(now - since)", "I2"
+    ),
+    "failover_of_a_lead_for_ever": Mutant("epochs.lua", "math.floor((now - since) / 2)", "0"),
     "acquire_held": Mutant("acquire.lua", "if is_foreign and rest > 0 and not ran then", "if false then"),
     "acquire_keeps_the_claim": Mutant("acquire.lua", "restore_claim(P, due_by, claim, doomed, 'restored')", "0, 0"),
     "merge_overwrites": Mutant(
@@ -80,7 +87,10 @@ MUTANTS = {
         "claimed.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"
     ),
     "forgets_what_waits_behind_the_buried": Mutant(
-        "acquire.lua", "unpark(P, due_by, {parked[i]})", "", "what is parked"
+        "claimed.lua",
+        "      unpark(P, now, {id})\n      forget(P, id)\n      note(",
+        "      forget(P, id)\n      note(",
+        "what is parked",
     ),
     "unparks_while_it_runs": Mutant(
         "perform_now.lua", "tonumber(perform_in) < tonumber(NEVER) and ", "", "parked is what"

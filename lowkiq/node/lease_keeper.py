@@ -266,6 +266,8 @@ class LeaseKeeper(threading.Thread):
             log.info("foster")
         if owned.has_letters:
             self._runtime.letters.note(lease)
+        if owned.has_parked:
+            self._runtime.parked.note(lease)
         self._runtime.recurring.note(lease)
         if owned.restored or owned.buried:
             log.warning("claim_restored", restored=owned.restored, buried=owned.buried)

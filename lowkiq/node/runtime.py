@@ -169,6 +169,8 @@ class Runtime:
     letters: Noted = field(default_factory=Noted)
     waits: Noted = field(default_factory=Noted)
     recurring: Noted = field(default_factory=Noted)
+    #: Shards that were just acquired, and in which something is parked.
+    parked: Noted = field(default_factory=Noted)
     #: How long jobs waited and ran.
     times: NodeTimes = field(default_factory=NodeTimes)
     #: Each adds to Redis what is counted in memory, and keeps it if that fails. Called with each beat and at the end.

@@ -172,17 +172,12 @@ def relay(caller: Caller, homes: Homes, outboxes: Sequence[Outbox]) -> Mapping[O
     return failed
 
 
-def ask_again(caller: Caller, shard: Shard, node: str, epoch: str, seconds: float) -> None:
+def ask_again(shard: Shard, node: str, epoch: str, place: bytes, seconds: float) -> Call[bytes]:
     """
-    Writes letters that ask once more for what jobs of a shard have waited for, unasked, for that long: for the case
-    that somebody has not told them. Raises LowkiqError, RedisError.
+    Writes letters that ask once more for some of what jobs of a shard wait for, if that was asked for as long ago, or
+    longer: for the case that somebody has not told them. Gives the place where to go on, b"0" at first and at the end.
     """
-    at: bytes = b"0"
-    while True:
-        arguments: list[Argument] = [node, epoch, shard.layout, at, seconds, PAGE]
-        at = caller.run(Call("ask_again", [shard.prefix], arguments, bytes))
-        if at == b"0":
-            return
+    return Call("ask_again", [shard.prefix], [node, epoch, shard.layout, place, seconds, PAGE], bytes)
 
 
 def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]) -> dict[Outbox, Exception]:

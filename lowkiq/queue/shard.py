@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
@@ -18,6 +18,9 @@ MAX_CLAIM = 1_000
 #: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
+
+#: Parked ids that are looked at in one script.
+PARKED: Final = 200
 
 #: Outcomes of renewing a lease. On top of one that was kept come CANCELS, when somebody has cancelled jobs of it,
 #: PAUSED, when somebody has paused it and its owner has not said yet that it rests, LETTERS, when it has some,
@@ -40,6 +43,8 @@ class Owned(NamedTuple):
     buried: int
     #: What follows from jobs that are done waits to be sent (letters.py).
     has_letters: bool = False
+    #: Something is parked, and may be so in vain (`look_at_parked`).
+    has_parked: bool = False
 
 
 class Held(NamedTuple):
@@ -177,6 +182,10 @@ class Shard:
         """Notes that the owner leaves while user code still runs."""
         return Call("abandon", self._keys, [node, epoch], int)
 
+    def look_at_parked(self, node: str, epoch: str, at: bytes) -> Call[bytes]:
+        """Looks whether some of what is parked is to stay so. Gives where to go on, b"0" at first and at the end."""
+        return Call("look_at_parked", self._keys, [node, epoch, self.layout, at, PARKED], bytes)
+
     def isolate(self, node: str, epoch: str, number: int, id: str, *, is_alone: bool) -> Call[bool]:
         """Notes that of a claim this suspect runs alone on its node, or has company again. False: the claim is over."""
         return Call("isolate", self._keys, [node, epoch, number, _id(id), int(is_alone)], bool)
@@ -300,8 +309,8 @@ def _numbers(claims: Sequence[int]) -> str:
 def _acquired(reply: list[Any]) -> Owned | Held:
     if reply[0] == b"HELD":
         return Held(reply[1].decode(), float(reply[2]))
-    _, epoch, due, now, restored, buried, has_letters = reply
-    return Owned(epoch.decode(), due_in(due, now), int(restored), int(buried), has_letters=bool(has_letters))
+    _, epoch, due, now, restored, buried, has_letters, has_parked = reply
+    return Owned(epoch.decode(), due_in(due, now), int(restored), int(buried), bool(has_letters), bool(has_parked))
 
 
 def _released(reply: list[Any]) -> Released:

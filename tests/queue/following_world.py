@@ -252,7 +252,7 @@ class FollowingWorld:
         shard = self.random.choice(self.shards(WAITING))
         if shard in self.owners:
             try:
-                ask_again(self.caller, shard, *self.owners[shard], 0.0)
+                self.caller.run(ask_again(shard, *self.owners[shard], b"0", 0.0))
             except (Fenced, OtherLayout, BeingResharded):
                 return
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lowkiq import Lowkiq
@@ -76,6 +76,9 @@ class Lease:
         number = self.number if number is None else number
         return self.driver.caller.run(self.driver.shard.checkpoint(self.node, self.epoch, number, id, value))
 
+    def look_at_parked(self, at: bytes = b"0") -> bytes:
+        return self.driver.caller.run(self.driver.shard.look_at_parked(self.node, self.epoch, at))
+
     def cancels(self, number: int) -> list[str]:
         return self.driver.caller.run(self.driver.shard.cancels(self.epoch, number))
 
@@ -137,6 +140,18 @@ class ShardDriver:
         owned = self.try_acquire(node, ttl, max_crashes, dead)
         assert isinstance(owned, Owned), owned
         return Lease(self, node, owned.epoch)
+
+    def copy(self) -> dict[str, tuple[bytes, int]]:
+        """All that Redis has of it, as a replica would."""
+        keys = [key.decode() for key in self.redis.scan_iter(self.key("*"), count=1000)]
+        return {key: (self.redis.dump(key) or b"", max(self.redis.pttl(key), 0)) for key in keys}
+
+    def restore(self, copy: Mapping[str, tuple[bytes, int]]) -> None:
+        """Has Redis have that again, and nothing that came later."""
+        for key in self.copy():
+            self.redis.delete(key)
+        for key, (value, ttl) in copy.items():
+            self.redis.restore(key, ttl, value)
 
     @property
     def actions(self) -> Actions:

@@ -117,9 +117,10 @@ def test_what_was_due_is_due_after_the_clock_was_set_back(shard, clock):
 
 
 def test_somebody_has_removed_a_claim(shard, lease):
-    """What waited behind it comes back when the shard is acquired."""
+    """What waited behind it comes back: the next owner looks at all that is parked."""
     shard.redis.unlink(shard.key("aside:1"))
-    shard.lease("b", dead=["n"])
+    owner = shard.lease("b", dead=["n"])
+    assert owner.look_at_parked() == b"0"
     assert {id: job.perform_in for id, job in shard.queued().items()} == {"a": PAST + 2, "b": PAST + 1}
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.admin.beats.fostering import FOSTER
-from lowkiq.queue.keys import doorbell
+from lowkiq.errors import Fenced
+from lowkiq.queue.call import Call
+from lowkiq.queue.keys import Layout, doorbell
 from lowkiq.queue.shard import KEPT, LOST, WANTED, Held, Owned, renew
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.support import wait_until
@@ -23,7 +25,7 @@ def test_a_free_shard_is_owned_at_the_time_of_redis(shard):
     assert before <= int(owned.epoch) / 1e6 <= shard.now()
     assert (shard.owner("node"), shard.owner("epoch")) == ("a", owned.epoch)
     assert float(shard.owner("until")) == pytest.approx(int(owned.epoch) / 1e6 + 15, abs=1e-5)
-    assert owned[1:] == (None, 0, 0, False)
+    assert owned[1:] == (None, 0, 0, False, False)
 
 
 def test_a_lease_that_ran_out_counts_as_a_crash(shard):
@@ -126,3 +128,50 @@ def test_an_abandoned_lease_lasts_to_its_end(shard):
     assert isinstance(shard.try_acquire("b"), Held)
     wait_until(lambda: isinstance(shard.try_acquire("b"), Owned))
     assert shard.now() > float(until)
+
+
+@pytest.mark.parametrize("is_resharded", [False, True])
+def test_epochs_rise_though_a_failover_has_lost_the_last_lease(app, clock, is_resharded):
+    """The owner of whom the new primary knows nothing may have written to a database under its epoch."""
+    shard = ShardDriver(app, shards_count=Layout(3, 4, 2) if is_resharded else 4)
+    if is_resharded:
+        shard.caller.run(_feed(shard, 5))
+    shard.lease("a").release()
+    if is_resharded:
+        shard.caller.run(Call("end_feed", [shard.shard.prefix], [shard.shard.layout, 0, 5], int))
+    for seconds in (1, 3600, 86_400):
+        clock.step(seconds * 1e6)
+        replica = shard.copy()
+        lost = shard.lease("b")
+        shard.restore(replica)
+        clock.step(1e6)
+        assert int(shard.lease("c").epoch) > int(lost.epoch)
+        clock.step(60e6)
+
+
+def test_epochs_are_those_of_the_clock_again_soon_after_a_reshard(app, clock):
+    """A Redis that loses everything begins anew with its clock: databases must not refuse it for long."""
+    shard = ShardDriver(app, shards_count=Layout(3, 4, 2))
+    shard.caller.run(_feed(shard, 5))
+    lease = shard.lease("a")
+    ahead = int(lease.epoch) - clock.now
+    assert 0 < ahead <= 600e6
+    lease.release()
+    shard.caller.run(Call("end_feed", [shard.shard.prefix], [shard.shard.layout, 0, 5], int))
+    clock.step(2 * ahead)
+    assert int(shard.lease("b").epoch) == clock.now
+
+
+def test_an_epoch_is_above_those_of_an_old_shard_whose_clock_was_set_back(app, clock):
+    shard = ShardDriver(app, shards_count=Layout(3, 4, 2))
+    mover = clock.now + 86_400_000_000
+    shard.caller.run(_feed(shard, mover))
+    before = shard.lease("a")
+    shard.caller.run(Call("end_feed", [shard.shard.prefix], [shard.shard.layout, 0, mover], int))
+    with pytest.raises(Fenced):
+        before.claim()
+    assert int(shard.lease("a").epoch) > mover
+
+
+def _feed(shard: ShardDriver, epoch: int) -> Call[int]:
+    return Call("feed", [shard.shard.prefix], [shard.shard.layout, 0, epoch, 2, 2, 0, b"", b""], int)

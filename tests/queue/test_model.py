@@ -25,6 +25,7 @@ from tests.queue.model.history import (
     HAPPENINGS,
     JOURNEYS,
     WITH_DECISIONS,
+    WITH_FAILOVERS,
     WITH_FEWER,
     WITH_HOLDS,
     WITH_LANES,
@@ -113,6 +114,11 @@ def random_history(shard: ShardDriver, clock: VirtualClock, seed: int, happening
     history.work_off()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_epochs_rise_though_redis_fails_over_and_its_clock_is_set_back(shard, clock, seed):
+    random_history(shard, clock, seed, WITH_FAILOVERS)
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(
     "name",
@@ -142,7 +148,8 @@ def happenings_for(name: str) -> Sequence[str]:
         return EVERYTHING if is_of_all else WITH_DECISIONS
     if mutants.MUTANTS[name].file == "fewer.lua" or name.startswith("fewer"):
         return WITH_FEWER
-    for begin, happenings in (("paused", WITH_PAUSES), ("held", WITH_HOLDS), ("lane", WITH_LANES)):
+    happening_by = {"paused": WITH_PAUSES, "held": WITH_HOLDS, "lane": WITH_LANES, "failover": WITH_FAILOVERS}
+    for begin, happenings in happening_by.items():
         if name.startswith(begin):
             return happenings
     return WITH_UNDO if mutants.MUTANTS[name].file in {"kept.lua", "put_away.lua", "put_back.lua"} else HAPPENINGS

@@ -41,6 +41,7 @@ GUARDED: Final[Mapping[str, Sequence[Any]]] = {
 #: The same of those that the shard's owner alone calls: its name and epoch come before the layout.
 GUARDED_OF_OWNERS: Final[Mapping[str, Sequence[Any]]] = {
     "ask_again": ["0", 0, 100],
+    "look_at_parked": ["0", 100],
     "fire": [ID, "1.0", "2.0", 1, "payload", "1"],
 }
 

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import Fenced, LowkiqError
+from lowkiq.errors import Fenced
+from lowkiq.node.chores.rounds import PAUSE, Rounds
 from lowkiq.node.noted import Owned
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked
@@ -26,7 +26,7 @@ TOGETHER: Final = 100
 #: Seconds after which what has not arrived is tried again: at first, and at most.
 AGAIN_FROM: Final = 0.05
 AGAIN_TO = 5.0
-#: Seconds after which jobs that wait ask again for what they wait for.
+#: Seconds after which jobs that wait ask again for what they wait for, at first (ask_again.lua).
 ASK_AGAIN = 60.0
 #: Seconds after which it is logged again that letters do not arrive.
 REMIND: Final = 30.0
@@ -46,8 +46,8 @@ class Post(threading.Thread):
         #: What is to be tried again, when (monotonic), and after how many seconds the time after that.
         self._again: dict[Owned, tuple[float, float]] = {}
         self._logged_at = -math.inf
-        #: When jobs of a shard that wait for others were asked for last (monotonic).
-        self._asked_at: WeakKeyDictionary[Owned, float] = WeakKeyDictionary()
+        self._asks = Rounds(self._ask_again, ASK_AGAIN)
+        self._looks = Rounds(self._look_at_parked, 0.0)
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -61,10 +61,10 @@ class Post(threading.Thread):
                 is_last = self._is_stopping
                 now = clock.monotonic()
                 next_at = min((at for at, _ in self._again.values()), default=math.inf)
-                taken = self._box.take(0.0 if is_last else min(max(next_at - now, 0.0), AGAIN_TO))
+                pause = PAUSE if self._asks.has_more or self._looks.has_more else AGAIN_TO
+                taken = self._box.take(0.0 if is_last else min(max(next_at - now, 0.0), pause))
                 now = clock.monotonic()
-                due = taken | {lease for lease, (at, _) in self._again.items() if at <= now}
-                self._ask_again(now)
+                due = taken | {lease for lease, (at, _) in self._again.items() if at <= now} | self._go_round(now)
                 for some in chunked(due, TOGETHER):
                     self._take_along(some)
                 self._box.is_busy = bool(self._again)
@@ -73,17 +73,22 @@ class Post(threading.Thread):
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
             self._runtime.fatal(error)
 
-    def _ask_again(self, now: float) -> None:
-        for lease in self._runtime.waits.take_now():
-            if lease.epoch is None or now - self._asked_at.get(lease, -math.inf) < ASK_AGAIN:
-                continue
-            self._asked_at[lease] = now
-            try:
-                ask_again(self._caller, lease.shard, self._node, lease.epoch, ASK_AGAIN)
-            except RedisError as error:
-                self._runtime.outage.met(error)
-            except LowkiqError:  # another node's by now, or moved
-                continue
+    def _go_round(self, now: float) -> set[Owned]:
+        """Goes on with its rounds. Returns the shards that may have letters by that."""
+        self._asks.begin(self._runtime.waits.take_now(), now)
+        self._looks.begin(self._runtime.parked.take_now(), now)
+        try:
+            self._looks.go_on()
+            return self._asks.go_on()
+        except RedisError as error:
+            self._runtime.outage.met(error)
+            return set()
+
+    def _ask_again(self, lease: Owned, epoch: str, place: bytes) -> bytes:
+        return self._caller.run(ask_again(lease.shard, self._node, epoch, place, ASK_AGAIN))
+
+    def _look_at_parked(self, lease: Owned, epoch: str, place: bytes) -> bytes:
+        return self._caller.run(lease.shard.look_at_parked(self._node, epoch, place))
 
     def _take_along(self, leases: Collection[Owned]) -> None:
         outboxes = {

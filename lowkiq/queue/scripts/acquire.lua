@@ -5,12 +5,13 @@
 -- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, 5 '1' if the shard is this node's part (a node that stands
 --       in for it then learns, when it renews, that it is wanted), 6 the list that rings its thread ('' = by PUBLISH),
 --       then of each node known to be dead its name, and what it ran of this shard (claimed.lua, death)
--- returns {'OWNED', epoch, next due or '', now, restored, buried, 1 if it has letters (letters.lua)} or {'HELD', holder, seconds until its lease ends}
+-- returns {'OWNED', epoch, next due or '', now, restored, buried, 1 if it has letters (letters.lua), 1 if something is parked
+--       (look_at_parked.lua)} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER
 --@ shard clock layout oom
 --@ bell ring_node oldest_due
+--@ epochs next
 --@ notes note
-local LONGEST_MOVE = 86400 * 1000000 -- microseconds
 local P = KEYS[1]
 local refusal, known_layout, last_score = check_layout(P, ARGV[2], true)
 if refusal then return refusal end
@@ -45,8 +46,7 @@ end
 
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
---@ claimed in_hand restore blocked
---@ parking unpark
+--@ claimed in_hand restore
 --@ deaths death
 --@ tags left
 --@ lanes left
@@ -58,14 +58,7 @@ local function restore()
     local returned, dead = restore_claim(P, due_by, claim, doomed, 'restored')
     restored, buried = restored + returned, buried + dead
   end
-  -- What waited behind the buried is left; and more, if somebody has removed a claim.
-  local parked = redis.call('HGETALL', P .. 'behind')
-  for i = 1, #parked, 2 do unpark(P, due_by, {parked[i]}) end
-  -- An older Lowkiq leaves what it does not know of.
   redis.call('UNLINK', P .. 'cancels')
-  for _, id in ipairs(redis.call('ZRANGE', P .. 'blocked', 0, 999)) do
-    if not is_blocked(P, id) then redis.call('ZREM', P .. 'blocked', id) end
-  end
   if redis.call('EXISTS', P .. 'due') == 0 then
     redis.call('UNLINK', P .. 'checkpoints', P .. 'rules', P .. 'debounced')
     drop_left(P, 'tags')
@@ -78,18 +71,18 @@ end
 if is_foreign and not abandoned then note(P, ran and 'death' or 'lease_lost', '', holder) end
 local restored, buried = 0, 0
 local is_moved = string.sub(known_layout or '', -6) == ':moved' -- then all is left to its mover, as it is (moving.lua)
-local has_rare = not is_moved and redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels',
-  P .. 'checkpoints', P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'blocked', P .. 'tenants', P .. 'rules',
+local has_rare = not is_moved and redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'cancels',
+  P .. 'checkpoints', P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'tenants', P .. 'rules',
   P .. 'debounced') > 0
 if has_rare then restored, buried = restore() end
 
--- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
--- Of a shard whose jobs still come it is behind all that owners of those before it are given meanwhile (end_feed.lua).
+-- Of a shard whose jobs still come it is ahead of those that owners of the old ones are given meanwhile (end_feed.lua).
 local is_fed = not is_moved and string.match(ARGV[2], '^3:') and redis.call('HEXISTS', P .. 'meta', 'whole') == 0
-if is_fed then epoch = math.max(epoch, now + LONGEST_MOVE) end
-epoch = string.format('%.0f', math.max(epoch + 1, now))
+local lead
+epoch, lead = next_epoch(P, epoch, now, is_fed and MOVE or 0)
 -- Without a claim the first write is this one, which Redis does not refuse when memory is full.
 redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'alone', 'open', 'waiting', 'wanted', 'bell', 'rests')
+if lead then redis.call('HSET', P .. 'meta', 'lead', lead) end
 if known_layout ~= ARGV[2] then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
 local lease = {'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000), 'ttl', ARGV[3]}
 if ARGV[6] ~= '' then lease[9], lease[10] = 'bell', ARGV[6] end
@@ -97,4 +90,5 @@ if ARGV[6] ~= '' then lease[9], lease[10] = 'bell', ARGV[6] end
 if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then lease[#lease + 1], lease[#lease + 2] = 'rests', epoch end
 redis.call('HSET', P .. 'owner', unpack(lease))
 local due_by = shard_now(P, last_score)
-return {'OWNED', epoch, oldest_due(P, due_by), stamp(due_by), restored, buried, redis.call('EXISTS', P .. 'outbox')}
+return {'OWNED', epoch, oldest_due(P, due_by), stamp(due_by), restored, buried, redis.call('EXISTS', P .. 'outbox'),
+  is_moved and 0 or redis.call('EXISTS', P .. 'behind')}

@@ -24,6 +24,8 @@ from lowkiq.testing.model.shard_state import (
     merge,
 )
 
+#: Microseconds of the clock for each of which epochs differ once that was set back.
+EPOCH_STEPS = 10_000
 #: In place of the error of a job that was buried by hand.
 BY_HAND = "moved to the morgue by hand"
 
@@ -128,13 +130,23 @@ class ShardModel(ShardRules):
         if not state.queued:
             state.rules.clear()
             state.debounced.clear()
-        state.epoch = max(state.epoch + 1, self.now)
+        state.epoch = self._next_epoch()
         state.layout = layout
         state.node, state.until, state.ttl = node, self.now + ttl, ttl
         state.claim_number, state.alone, state.is_abandoned, state.wanted = 0, None, False, None
         state.bell, state.waiting, state.open = bell, None, None
         state.rests = None if state.paused is None else state.epoch
-        return Owned(str(state.epoch), self._arm(), restored, buried)
+        has_parked = any(entry.waits for entry in state.queued.values())
+        return Owned(str(state.epoch), self._arm(), restored, buried, has_parked=has_parked)
+
+    def _next_epoch(self) -> int:
+        """It rises with the clock; after that was set back from where epochs are, and soon by the clock again."""
+        state, (noted, since) = self.state, self.state.lead
+        lead = max(0, noted - max(0, (self.now - since) // 2))
+        if state.epoch - self.now - lead >= SECOND:
+            lead = state.epoch + 1 + self.now // EPOCH_STEPS - self.now
+            state.lead = (lead, self.now)
+        return max(state.epoch + 1, self.now + lead)
 
     def renew(self, node: str, epoch: int, ttl: int) -> list[int]:
         state = self.state

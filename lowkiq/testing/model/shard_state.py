@@ -131,6 +131,8 @@ class ShardState:
     #: The owner; a number of 0 stands for none, as the scripts have it.
     node: str | None = None
     epoch: int = 0
+    #: By how much epochs are ahead of the clock, and since when (epochs.lua).
+    lead: tuple[int, int] = (0, 0)
     until: int = 0
     ttl: int = 0
     claim_number: int = 0

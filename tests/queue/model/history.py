@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -82,6 +83,8 @@ EVERYTHING = (
     *(*WITH_UNDO, *["push_fewer"] * 4, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4),
     *(*["unblock"] * 2, *["push_fairly"] * 6),
 )
+#: Where Redis fails over now and then, and has lost the last lease.
+WITH_FAILOVERS = (*HAPPENINGS, *["fail_over"] * 6, *["move_the_clock"] * 3)
 #: Where ids have tenants, which take turns.
 WITH_LANES = (*HAPPENINGS, *["push_fairly"] * 8, *["work"] * 4)
 
@@ -314,6 +317,25 @@ class History:
         other = self.nodes[(slot + 1) % len(self.nodes)]
         if other.epoch is None and random.random() < 0.8:
             self.ask(other, other.acquire({node.name: self.ran(random)}, is_foster=False), "well")
+
+    def fail_over(self, random: Random, journey: str) -> None:
+        """A primary takes over that knows nothing of the last lease, whose owner goes on for a while."""
+        able = [node for node in self.nodes if not node.name.endswith("-0")]  # of this layout
+        others = [node for node in able if node.epoch is None]
+        if not others or self.state.claims:
+            return
+        dead = {self.state.node: None} if self.state.node else {}
+        replica, known = self.shard.copy(), deepcopy(self.model.state)
+        node = random.choice(others)
+        self.ask(node, node.acquire(dead, is_foster=False), "well")
+        self.shard.restore(replica)
+        self.model.state = known
+        self.state = read_state(self.shard)
+        self.told.append("failover: that was lost")
+        self.move_clock(random.choice((1, 2, 11)))
+        successor = random.choice(able)
+        successor.lose()
+        self.ask(successor, successor.acquire(dead, is_foster=False), "well")
 
     def ran(self, random: Random) -> Ran:
         """What a supervisor knows that a node ran when it died: mostly it is of the claims in Redis."""

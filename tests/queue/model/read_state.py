@@ -36,6 +36,7 @@ def read_state(shard: ShardDriver) -> ShardState:
         counters={name: int(meta.get(name, 0)) for name in COUNTERS},
         node=owner.get("node"),
         epoch=int(owner.get("epoch", 0)),
+        lead=_pair(meta.get("lead", "0 0")),
         until=_microseconds(float(owner.get("until", 0))),
         ttl=_microseconds(float(owner.get("ttl", 0))),
         claim_number=int(owner.get("claim", 0)),

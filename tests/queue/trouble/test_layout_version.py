@@ -145,10 +145,11 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 
 #: What may write into a shard without looking at its layout: only its owner can.
 FENCED = {
-    "settle", "finish", "relay", "ask_again", "fire", "rest", "isolate", "checkpoint", "release", "abandon", "renew",
+    "settle", "finish", "relay", "ask_again", "look_at_parked",
+    "fire", "rest", "isolate", "checkpoint", "release", "abandon", "renew",
 }  # fmt: skip
 #: What only reads shards.
-READING = {"peek", "firing", "cancels", "stats", "fetch", "heads", "lengths", "weigh", "newer"}
+READING = {"peek", "firing", "cancels", "stats", "fetch", "heads", "lengths", "weigh", "newer", "home"}
 #: What writes only that somebody listens, which every layout leaves alone.
 LISTENING = {"watch"}
 #: What is of shards, by its contract.
@@ -172,7 +173,7 @@ BEGINS = {
     "push_apart": ("local function push(P",),
 }
 #: How it looks at the layout.
-LOOKING = re.compile(r"= check_layout\(P, |meta\[1\] == ARGV\[[14]\] and|meta\[1\] ~= ARGV\[1\] or")
+LOOKING = re.compile(r"= check_(?:layout|whole)\(P, |meta\[1\] == ARGV\[[14]\] and|meta\[1\] ~= ARGV\[1\] or")
 #: Commands that write.
 WRITING = re.compile(
     r"redis\.call\('(?:[HZ](?!GET|MGET|MSCORE|LEN|EXISTS|KEYS|CARD|RANGE|SCORE|STRLEN)\w+|UNLINK|RENAME)"

@@ -182,6 +182,7 @@ end
 --- restore
 --@ claimed read parse bury newer requeue forget over
 --@ cancelling mark
+--@ parking unpark
 --@ fewer unspace
 --@ lanes forget
 --@ notes note
@@ -203,6 +204,7 @@ local function restore_claim(P, now, claim, doomed, kind)
       copy_tags(P, 'claimed_tags', 'morgue:tags', id)
       morgue_entry(P, id, 'the node that ran this job died ' .. doomed[id] .. ' times (max_crashes)', now)
       note_newer(P, id, score)
+      unpark(P, now, {id})
       forget(P, id)
       note(P, 'buried', id, '', 'max_crashes')
       buried = buried + 1

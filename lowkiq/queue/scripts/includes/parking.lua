@@ -40,21 +40,24 @@ end
 --@ shard stamp
 --@ parking parked
 --@ lanes hint
--- What waits behind these ids is due again, at its own time. That was due, so it is not ahead of a clock set back since.
+-- What waits behind these ids is due again, at its own time, unless it is held. That was due, so it is not ahead of a clock
+-- set back since. Returns when the first is, if any is, in microseconds.
 local function unpark(P, now, ids)
-  if not is_any_parked(P) then return end
+  if not is_any_parked(P) then return math.huge end
   local found = redis.call('HMGET', P .. 'behind', unpack(ids))
   local held = redis.call('ZMSCORE', P .. 'held', unpack(ids)) -- holding.lua
-  local due, parked = {}, {}
+  local due, parked, earliest = {}, {}, math.huge
   for i, id in ipairs(ids) do
     if found[i] and not held[i] then
       due[#due + 1] = tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]
       due[#due + 1] = id
       parked[#parked + 1] = id
+      earliest = math.min(earliest, due[#due - 1] * 1000000)
     end
   end
-  if #parked == 0 then return end
+  if #parked == 0 then return earliest end
   redis.call('ZADD', P .. 'due', unpack(due))
   redis.call('HDEL', P .. 'behind', unpack(parked))
   for i, id in ipairs(parked) do hint(P, id, due[i * 2 - 1]) end
+  return earliest
 end

@@ -1,0 +1,112 @@
+"""What a script does is bounded by what it is asked for, not by what its shard holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from lowkiq.queue.call import Argument, Call
+from lowkiq.queue.letters import PAGE, ask_again
+from lowkiq.queue.shard import PARKED, Owned
+from tests.queue.shard_driver import PAST, ShardDriver
+from tests.queue.touched import count_in_scripts, touched
+
+FEW, MANY = 100, 1_000
+
+
+@pytest.fixture
+def counted(own_app, monkeypatch):
+    """A shard whose scripts count what they touch."""
+    count_in_scripts(monkeypatch)
+    return ShardDriver(own_app)
+
+
+def hold_parked(shard: ShardDriver, count: int) -> None:
+    """So many held ids, each parked by a claim that has met it."""
+    ids = [f"held-{n}" for n in range(count)]
+    shard.actions.hold(ids)
+    shard.push_all(*((id, b"p", 1.0, PAST) for id in ids))
+    lease = shard.lease("before")
+    while shard.redis.hlen(shard.key("behind")) != count:
+        lease.claim(limit=1_000)
+    lease.release()
+
+
+@pytest.mark.parametrize("is_again", [False, True], ids=["anew", "again"])
+def test_to_acquire_a_shard_leaves_what_is_parked_alone(counted, is_again):
+    """The lease of a shard with a million ids that are held, or wait for others, is taken as soon as any other."""
+    took = []
+    for count in (FEW, MANY):
+        counted.redis.flushall()
+        hold_parked(counted, count)
+        if is_again:
+            counted.lease("a")
+        call = counted.shard.acquire("a", 60, 3)
+        took.append(touched(counted.redis, counted.caller, call))
+        assert isinstance(counted.try_acquire("a"), Owned)
+        assert counted.redis.hlen(counted.key("behind")) == count
+    assert took[1] <= took[0] + 5
+
+
+def wait_for_many(shard: ShardDriver, count: int, *, ids: int = 1) -> None:
+    """So many ids wait for so many others each."""
+    for n in range(ids):
+        shard.push(f"report-{n}")
+        for first in range(0, count, 100):
+            others = [f"q 1 step-{number}" for number in range(first, min(first + 100, count))]
+            after = "".join(f"{len(name)}:{name}" for name in others)
+            words: list[Argument] = [shard.shard.layout, 8, f"report-{n}", b"p", "", "", "", "", "", after]
+            shard.caller.run(Call("push", [shard.shard.prefix], words, list))
+    shard.redis.unlink(shard.key("outbox"), shard.key("letters"))
+
+
+def ask_all(shard: ShardDriver, seconds: float) -> int:
+    """Asks again, from end to end; how many letters that has written."""
+    lease, place, calls = shard.lease("a", dead=["a"]), b"0", 0
+    while calls == 0 or place != b"0":
+        place = shard.caller.run(ask_again(shard.shard, "a", lease.epoch, place, seconds))
+        calls += 1
+        assert calls < 1_000
+    asked = int(shard.redis.zcard(shard.key("outbox")))
+    shard.redis.unlink(shard.key("outbox"), shard.key("letters"))
+    return asked
+
+
+@pytest.mark.parametrize(("ids", "names"), [(1, 5 * PAGE), (7, PAGE), (1, PAGE), (150, 2)])
+def test_all_that_is_waited_for_is_asked_for_again(shard, clock, ids, names):
+    wait_for_many(shard, names, ids=ids)
+    clock.step(60e6)
+    assert ask_all(shard, 59.0) == ids * names
+
+
+def test_who_has_waited_for_long_asks_less_often(shard, clock):
+    wait_for_many(shard, 3)
+    minutes = []
+    for minute in range(1, 241):
+        clock.step(60e6)
+        if ask_all(shard, 59.0):
+            minutes.append(minute)
+    assert minutes[:4] == [1, 2, 3, 5]
+    assert len(minutes) < 20
+    assert minutes[-1] - minutes[-2] == 61
+
+
+def test_what_is_parked_is_looked_at_in_pages(counted):
+    """Also where all of it was left behind a claim that somebody has removed."""
+    shard = counted
+    for count in (5 * PARKED, 50 * PARKED):
+        shard.redis.flushall()
+        shard.lease("before").release()
+        ids = [f"{n}" for n in range(count)]
+        shard.redis.hset(shard.key("payloads"), mapping=dict.fromkeys(ids, "1:p"))
+        shard.redis.hset(shard.key("behind"), mapping=dict.fromkeys(ids, "1"))
+        shard.redis.zadd(shard.key("due"), dict.fromkeys(ids, float("inf")))
+        owned = shard.try_acquire("a")
+        assert isinstance(owned, Owned)
+        assert owned.has_parked
+        place, pages = b"0", 0
+        while pages == 0 or place != b"0":
+            call = shard.shard.look_at_parked("a", owned.epoch, place)
+            assert touched(shard.redis, shard.caller, call) < 30 * PARKED
+            place = shard.caller.run(shard.shard.look_at_parked("a", owned.epoch, place))
+            pages += 1
+        assert shard.redis.zcount(shard.key("due"), "-inf", 1) == count
