@@ -5,7 +5,7 @@ them to the shards that they are for: in order, and each once, though either may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 from lowkiq.codec import join_words, split_words
@@ -29,6 +29,10 @@ MOST_LETTERS: Final = 1_000
 _WORDS: Final[Mapping[bytes, int]] = {b"push": len(FULL), b"forget": 1, b"ask": 2, b"told": 3}
 #: Words of a letter as it is received: its name, its kind, and at most those of a push.
 _RECEIVED: Final = 2 + len(FULL)
+
+
+#: A queue, and an id.
+Id = tuple[str, bytes]
 
 
 class Letter(NamedTuple):
@@ -56,7 +60,13 @@ class Letter(NamedTuple):
             raise ValueError("no letter")
         if kind == b"push":
             float(words[2] or 0)  # its score
+            split_words(words[-1])  # for whom it waits
         return cls(name, number, of, kind, to, int(count), words)
+
+    @property
+    def place(self) -> float:
+        """Its place in the outbox."""
+        return float(self.number)
 
     @property
     def job(self) -> EncodedJob:
@@ -64,6 +74,18 @@ class Letter(NamedTuple):
         id, payload, score, *texts = self.words
         more = dict(zip(FULL[3:], (text.decode("utf-8", KEPT_BYTES) for text in texts), strict=True))
         return EncodedJob(id, payload, float(score) if score else "", **more)
+
+    @property
+    def to(self) -> Id:
+        """What it is for."""
+        return self.queue, self.words[0]
+
+    @property
+    def others(self) -> Iterator[Id]:
+        """Those after which the job of a push is to run."""
+        for name in split_words(self.words[-1]) if self.kind == b"push" else ():
+            queue, _, id = name.partition(b" ")
+            yield queue.decode("utf-8", "replace"), id.partition(b" ")[2]
 
     @property
     def following(self) -> bytes:
@@ -97,7 +119,7 @@ class Outbox:
         #: Of those that have arrived, the name and what takes their place.
         self._arrived: list[Argument] = []
         #: Ids for which nothing more is to be taken along now, as something of theirs has not arrived.
-        self.stuck: set[tuple[str, bytes]] = set()
+        self.stuck: set[Id] = set()
         self._read_to = b""
 
     def turn(self) -> Call[list[Letter]]:
@@ -121,7 +143,26 @@ class Outbox:
         """Notes what became of letters: of those that have arrived Redis is told with the next turn."""
         for letter in arrived:
             self._arrived += (letter.name, letter.following)
-        self.stuck.update((letter.queue, letter.words[0]) for letter in stuck)
+        self.stuck.update(letter.to for letter in stuck)
+
+    def part(self, letters: Sequence[Letter], pushed: Mapping[Id, float]) -> tuple[list[Letter], list[Letter]]:
+        """
+        Those of a shard's letters that are sent now, and those that come next. A job that is to run after another one
+        is not sent before what was pushed to that one earlier has arrived: else nothing of that seems to be there.
+
+        Args:
+            pushed: the place of the first push to each id that has not arrived, as far as was read.
+        """
+        now = list[Letter]()
+        for place, letter in enumerate(letters):
+            is_early = any(pushed.get(other, letter.place) < letter.place for other in letter.others)
+            if is_early or len(now) == RECEIVED:
+                return now, list(letters[place:])
+            if letter.to not in self.stuck and self.stuck.isdisjoint(letter.others):
+                now.append(letter)
+            else:
+                self.note((), [letter])
+        return now, []
 
     def go_on(self) -> None:
         """Goes past what is stuck. Where nothing is, the first letters are now those that have not arrived."""
@@ -151,6 +192,10 @@ class Homes:
         ways = self._ways.get(queue)  # another shard of it may have said so already
         if ways and not ways.sent_on(prefix):
             del self._ways[queue]
+
+
+#: Letters by the outbox that they are in, and the shard that they are for.
+Groups = dict[tuple[Outbox, Shard], list[Letter]]
 
 
 def relay(caller: Caller, homes: Homes, outboxes: Sequence[Outbox]) -> Mapping[Outbox, Exception]:
@@ -187,31 +232,44 @@ def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Lette
         for box, shard in [group for group in groups if not group[0].holds()]:
             failed[box] = LowkiqError("its lease ran out before they were sent")
             box.note((), groups.pop((box, shard)))
-        calls = [_receive(shard, letters[:RECEIVED]) for (_, shard), letters in groups.items()]
-        left: dict[tuple[Outbox, Shard], list[Letter]] = {}
+        groups, left = _part(groups)
+        calls = [_receive(shard, letters) for (_, shard), letters in groups.items()]
         for ((outbox, shard), letters), result in zip(groups.items(), caller.run_all(calls), strict=True):
             if not isinstance(result, Exception):
-                outbox.note(letters[:RECEIVED], ())
-                if len(letters) > RECEIVED:
-                    left[outbox, shard] = letters[RECEIVED:]
+                outbox.note(letters, ())
                 continue
             if isinstance(result, Moved):
                 homes.sent_on(shard.queue, shard.prefix)
             failed[outbox] = result
-            outbox.note((), letters)
+            outbox.note((), letters + left.pop((outbox, shard), []))
         groups = left
     return failed
 
 
-def _by_shard(
-    homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]
-) -> tuple[dict[tuple[Outbox, Shard], list[Letter]], dict[Outbox, Exception]]:
+def _part(groups: Groups) -> tuple[Groups, Groups]:
+    """The letters that are sent now, and those that come next."""
+    pushed: dict[Outbox, dict[Id, float]] = {}
+    for (outbox, _), letters in groups.items():
+        of_box = pushed.setdefault(outbox, {})
+        for letter in letters:
+            if letter.kind == b"push":
+                of_box[letter.to] = min(of_box.get(letter.to, letter.place), letter.place)
+    now: Groups = {}
+    left: Groups = {}
+    for (outbox, shard), letters in groups.items():
+        some, rest = outbox.part(letters, pushed[outbox])
+        now |= {(outbox, shard): some} if some else {}
+        left |= {(outbox, shard): rest} if rest else {}
+    return now, left
+
+
+def _by_shard(homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]) -> tuple[Groups, dict[Outbox, Exception]]:
     """Letters by the shards that they are for; and what is in the way of others."""
-    groups: dict[tuple[Outbox, Shard], list[Letter]] = {}
+    groups: Groups = {}
     failed: dict[Outbox, Exception] = {}
     for outbox, letters in pages.items():
         for letter in letters:
-            if (letter.queue, letter.words[0]) in outbox.stuck:
+            if letter.to in outbox.stuck:
                 continue
             try:
                 groups.setdefault((outbox, homes.shard_of(letter)), []).append(letter)

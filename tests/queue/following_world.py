@@ -70,6 +70,10 @@ class FollowingWorld:
     def shard(self, queue: str, id: str) -> Shard:
         return self.shards(queue)[shard_of(id.encode(), self.layouts[queue].shards_count)]
 
+    def first(self, queue: str, id: str) -> Shard:
+        """The shard that an id had at first."""
+        return Shard(self.namespace, queue, shard_of(id.encode(), 2), Layout(keys.LAYOUT_VERSION, 2))
+
     def all_shards(self) -> list[Shard]:
         return [shard for queue in self.layouts for shard in self.shards(queue)]
 
@@ -258,10 +262,10 @@ class FollowingWorld:
 
     # ── another number of shards ────────────────────────────────────────────────────────────────────────────────────
 
-    def reshard(self) -> Iterator[None]:
+    def reshard(self, queue: str = "", count: int = 0) -> Iterator[None]:
         """One queue gets another number of shards; between two steps anything may happen, but to that queue."""
-        queue = self.random.choice([*PIPELINE, WAITING])
-        count = self.random.choice([1, 3, 4])
+        queue = queue or self.random.choice([*PIPELINE, WAITING])
+        count = count or self.random.choice([1, 3, 4])
         if self.layouts[queue].shards_count == count:
             return
         self.moving = queue
@@ -412,6 +416,43 @@ def who_waits_anew_is_not_told_of_before(app: Lowkiq) -> None:
     world.delete_one(WAITING, "waits-1")
     world.push("one")
     world.push_waiting(("a", "one"))
+    world.relay_all()
+    world.claim(world.shard(WAITING, "waits-1"))
+    world.finish()
+    world.check()
+
+
+def what_follows_keeps_its_order(app: Lowkiq) -> None:
+    """
+    A step, and a report after it, follow from one job while the shard of the step moves. Raises AssertionError if the
+    report runs first.
+    """
+    world = FollowingWorld(app, Random(1))
+    shard = world.shard("a", "one")
+    world.push("one")
+    world.claim(shard)
+    held = world.claims.pop(shard)
+    step = push_letter("one", "b", 2, EncodedJob(b"one", b"step"))
+    after = word_of(["c 2 nothing", "b 2 one"])
+    report = push_letter("one", WAITING, 2, EncodedJob(b"waits-1", b"report", after=after))
+    further = push_letter("one", WAITING, 2, EncodedJob(b"waits-1", b"report 2"))
+    letters = [("one", letter) for letter in (step, report, further)]
+    world.caller.run(shard.settle(held.node, held.epoch, held.number, Outcome(acked=["one"], letters=letters)))
+    world.performed["a", "one"] = held.jobs["one"]
+    world.expected["b", "one"], world.expected[WAITING, "waits-1"] = [b"step"], [b"report", b"report 2"]
+    moving = world.reshard("b", 3)
+    next(moving), next(moving)
+    while b":moved" not in (world.app.redis().hget(world.first("b", "one").prefix + "meta", "layout") or b""):
+        next(moving)
+    for _ in range(2):
+        relay(world.caller, world.homes, [world._outbox(shard)])
+        assert not world.is_here(WAITING, "waits-1"), "the report is there before the step"
+    for _ in moving:
+        pass
+    world.waits["waits-1"] = {("b", "one")}
+    relay(world.caller, world.homes, [world._outbox(shard)])
+    assert world.is_here("b", "one")
+    assert world.is_here(WAITING, "waits-1")
     world.relay_all()
     world.claim(world.shard(WAITING, "waits-1"))
     world.finish()

@@ -15,13 +15,14 @@ from tests.queue.following_world import (
     history,
     many_wait_for_one,
     the_dead_are_waited_for,
+    what_follows_keeps_its_order,
     who_waits_anew_is_not_told_of_before,
     who_was_paused_past_his_lease_sends_nothing,
 )
 
 SCENES = (
     many_wait_for_one, a_run_is_waited_for, the_dead_are_waited_for, who_waits_anew_is_not_told_of_before,
-    who_was_paused_past_his_lease_sends_nothing,
+    who_was_paused_past_his_lease_sends_nothing, what_follows_keeps_its_order,
 )  # fmt: skip
 
 SEEDS = 100

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lowkiq.after import OPEN, word_of
 from lowkiq.codec import join_words, split_words
 from lowkiq.job import EncodedJob
 from lowkiq.queue.letters import Letter, push_letter
@@ -38,6 +39,7 @@ RUBBISH = {
     "no_shards": join_words([b"17", b"forget", b"orders", b"0", b"18"]),
     "too_many_shards": join_words([b"17", b"forget", b"orders", b"9" * 20, b"18"]),
     "no_score": PUSH.replace(b"3:1.5", b"3:low"),
+    "no_others": push_letter("17", "w", 1, EncodedJob(b"18", b"", after="3:x")),
     "no_text": join_words([b"17", b"forget", b"\xff", b"5", b"18"]),
 }
 
@@ -58,3 +60,9 @@ def test_whatever_stands_there_is_a_letter_or_a_value_error(record: bytes) -> No
 @given(st.lists(st.binary()))
 def test_words_are_split_as_they_were_joined(words: list[bytes]) -> None:
     assert split_words(join_words(words)) == words
+
+
+def test_a_push_names_those_after_which_it_runs() -> None:
+    after = word_of(["orders 5 17", "b 2 one two", OPEN])
+    letter = parse(push_letter("17", "w", 1, EncodedJob(b"18", b"", after=after)))
+    assert [*letter.others][:2] == [("orders", b"17"), ("b", b"one two")]
