@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+import redis
 from redis.exceptions import RedisError
 
 from lowkiq import clock
@@ -23,6 +24,7 @@ from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import shards_of
 from lowkiq.transport.cluster import ClusterClient
+from lowkiq.transport.sentinel import is_to_primary
 
 #: Kinds of events. "gap": some may have been missed, as while Redis was away.
 KINDS: Final = (
@@ -147,6 +149,8 @@ class Events:
                 if clock.monotonic() >= self._renew_at + LAPSE - RENEWAL:
                     self._tell_of_a_gap()  # nobody has read for so long that shards have forgotten it
                 self._renew()
+            if not is_to_primary(self._pubsub):
+                raise redis.ConnectionError("another server is the primary now")
             message = self._pubsub.get_message(timeout=seconds)
             if self._has_gap:
                 self._has_gap = False

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -19,6 +20,7 @@ from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
 from lowkiq.queue.places import PLACE
+from lowkiq.transport.sentinel import is_to_primary
 
 #: Rings for a shard in which somebody has cancelled a job that runs (cancel.lua).
 CANCEL = b"cancel"
@@ -98,11 +100,13 @@ class Doorbell(threading.Thread):
                         pool.poll_soon()
 
     def _messages(self, pubsub: Any) -> Iterator[Mapping[str, Any]]:
-        """Raises redis's TimeoutError once nobody is at the other end."""
+        """Raises a RedisError once nobody is at the other end, or another server has become the primary."""
         heard_at, is_asked = clock.monotonic(), False
         while not self._is_stopping:
             message = pubsub.get_message(timeout=LISTEN)
             silence = clock.monotonic() - heard_at
+            if not is_to_primary(pubsub):
+                raise RedisConnectionError("another server is the primary now")
             if message is not None:
                 heard_at, is_asked = clock.monotonic(), False
                 yield message

@@ -288,8 +288,11 @@ class AwaitedPushes:
         """The loop's own connection, made if need be; None if there is none, or the queue has yet to be registered."""
         if not self._pool or not producer.is_registered:
             return None
-        if not self._connection or not self._connection.is_open:
+        if self._connection and not self._connection.is_open:
             self._connection = None
+            producer.note_loss()
+            return None
+        if not self._connection:
             connection = NonBlocking(self._pool, self._loop)
             with contextlib.suppress(RedisError, OSError):
                 await connection.open(self._push_timeout)

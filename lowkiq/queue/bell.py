@@ -123,6 +123,8 @@ class ListBell:
 
     def _start(self, *, is_idle: bool) -> Listener:
         """Sends the BLPOP, and with `is_idle` says so first."""
+        if self._listener and not self._listener.is_current:
+            raise redis.ConnectionError("another server is the primary now")
         commands: list[Command] = [("BLPOP", self.key, LISTEN)]
         if is_idle:
             # If it is said already, it is only prolonged: a ring may have taken it away since.

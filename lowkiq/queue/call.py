@@ -84,6 +84,14 @@ class Caller:
         self._scripts: dict[str, scripts.Script] | None = None
         self._loading = threading.Lock()
 
+    @property
+    def losses(self) -> int:
+        """
+        Rises whenever a connection was lost, with which the server at its end may have changed: what was read before
+        may be more than is there now.
+        """
+        return self.connections.losses if self.connections else getattr(self._server, "losses", 0)
+
     def close(self) -> None:
         """Closes the connections; the next use opens new ones."""
         self.client.close()

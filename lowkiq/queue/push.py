@@ -70,20 +70,33 @@ class Producer:
         self._queue = queue
         self._shards_count = shards_count
         self._ways = Ways(namespace, queue, Layout(keys.LAYOUT_VERSION, shards_count))
-        #: True once Redis knows the queue, by this process.
-        self.is_registered = False
+        #: The caller's losses when Redis was known to know the queue; None: it is not known.
+        self._known_at: int | None = None
         self._look_at = math.inf
         #: The way of a single job right to a socket; None until the queue is registered.
         self._connections: Connections | None = None
 
+    @property
+    def is_registered(self) -> bool:
+        """
+        True once Redis knows the queue, by this process. A failover may lose the beginning of a reshard: who pushed on
+        by a layout that Redis has forgotten would push to shards that nobody owns.
+        """
+        return self._known_at == self._caller.losses
+
+    def note_loss(self) -> None:
+        """Notes that a connection of somebody else's was lost, who pushes for it."""
+        self._known_at = None
+
     def register(self) -> None:
         """Makes the queue known, and follows the layout that it has in Redis. Raises OtherLayout if it can't."""
+        losses = self._caller.losses
         (found,) = opened(self._caller, self._namespace, {self._queue: self._shards_count}).values()
         if isinstance(found, Exception):
             raise found
         if found != self._ways.layout:
             self._ways = Ways(self._namespace, self._queue, found)
-        self.is_registered = True
+        self._known_at = losses
         self._look_at = clock.monotonic() + LOOK if found.is_moving else math.inf
         self._connections = None if self._replicas or found.is_moving else self._caller.connections
 
@@ -92,7 +105,8 @@ class Producer:
         tally: Tally | None = None
         with Patience(self._push_timeout) as patience:
             try:
-                if self._connections and len(jobs) == 1 and (pushed := self._push_one(self._connections, jobs[0])):
+                way = self._connections if len(jobs) == 1 and self.is_registered else None
+                if way and (pushed := self._push_one(way, jobs[0])):
                     return pushed
                 tally = Tally(len(jobs))
                 self._look(patience)
@@ -193,7 +207,7 @@ class Producer:
                 if not isinstance(result, Moved):
                     return bool(raise_first([result])[0])
                 if not self._ways.sent_on(shard.prefix):
-                    self.is_registered = False
+                    self._known_at = None
         raise result
 
     def shard_of(self, job: EncodedJob) -> Shard:

@@ -62,6 +62,8 @@ class ClusterClient:
         self._made: redis.RedisCluster | None = None
         self._refreshing = threading.Lock()
         self._refreshed_at = 0.0
+        #: How often servers were missed. Whoever answers for them now may have less than they had.
+        self.losses = 0
 
     @property
     def cluster(self) -> redis.RedisCluster:
@@ -211,6 +213,7 @@ class ClusterClient:
             with self._making:
                 self._made = None
         finally:
+            self.losses += 1
             self._refreshed_at = clock.monotonic()
             self._refreshing.release()
 

@@ -25,14 +25,19 @@ class Listener:
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
-        self._pool = pool
-        connection: Any = pool.get_connection()
+        self._pool: Any = pool
+        connection: Any = self._pool.get_connection()
         self._connection, self._socket = connection, connection._sock
         self._socket.setblocking(False)
         self._buffer = bytearray(_AT_ONCE)
         self._reader: Any = hiredis.Reader(  # its types know no buffer that is used again
             protocolError=redis.InvalidResponse, replyError=redis.ResponseError, notEnoughData=PENDING
         )
+
+    @property
+    def is_current(self) -> bool:
+        """False once it is a parent's, before a fork, or Sentinel has named another primary."""
+        return bool(self._pool.owns_connection(self._connection))
 
     def send(self, commands: Sequence[tuple[Any, ...]]) -> None:
         """Sends short commands: they must fit into the socket's buffer."""

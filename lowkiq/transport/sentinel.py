@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import redis
@@ -59,12 +59,17 @@ class _Pool(SentinelConnectionPool, redis.BlockingConnectionPool):
         super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
 
     def get_connection(self, *arguments: Any, **options: Any) -> Any:
-        self._follow()
+        self.follow()
         get: Any = super().get_connection
         return get(*arguments, **options)
 
-    def _follow(self) -> None:
-        if clock.monotonic() - self._followed_at < FOLLOW_INTERVAL or not self._following.acquire(blocking=False):
+    def follow(self, interval: float = 1.0) -> None:
+        """
+        Asks for the primary, if that was so many times FOLLOW_INTERVAL ago. From then on the pool owns connections to
+        that one alone.
+        """
+        is_due = clock.monotonic() - self._followed_at >= FOLLOW_INTERVAL * interval
+        if not is_due or not self._following.acquire(blocking=False):
             return
         try:
             with contextlib.suppress(RedisError):  # sentinels that can't be asked now are asked again
@@ -72,6 +77,13 @@ class _Pool(SentinelConnectionPool, redis.BlockingConnectionPool):
             self._followed_at = clock.monotonic()
         finally:
             self._following.release()
+
+
+def is_to_primary(pubsub: Any) -> bool:
+    """Returns False once the sentinels have named another server than the one that a subscription listens to."""
+    pool, connection = pubsub.connection_pool, pubsub.connection
+    owns: Callable[[Any], bool] = pool.owns_connection
+    return connection is None or not isinstance(pool, _Pool) or owns(connection)
 
 
 def sentinel_client(target: Target, options: Mapping[str, Any]) -> redis.Redis:

@@ -23,6 +23,8 @@ SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
 UNPARSED: Final = SCRIPTS | {"HMGET"}
 #: Bytes that are sent at once: more than a node mostly sends in a round trip.
 PART: Final = 16_384
+#: In parts of the time after which a look at the sentinels is due: who asks before it sends looks before that would.
+SOON: Final = 0.9
 
 
 class Replicas(NamedTuple):
@@ -40,18 +42,16 @@ class Server:
     """Sends commands to one server, which Sentinel may have found. ClusterClient has the same methods."""
 
     def __init__(self, client: redis.Redis) -> None:
-        self._client = client
-        self._execute: Callable[..., Any] = client.execute_command
+        self._client: Any = client
         #: None for a client that is something else than a pool of sockets.
         self.connections = Connections.of(client)
 
     def command(self, *words: Any) -> Any:
         """Sends one command and returns its reply; raises its error."""
-        try:
-            return self._execute(*words)
-        except ResponseError as error:
-            self._leave_if_demoted(error)
-            raise
+        (reply,) = self.pipeline([words])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def pipeline(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
         """
@@ -59,13 +59,12 @@ class Server:
         have what was written. An error of the connection is raised.
         """
         with_wait = [*commands, wait_command(replicas)] if replicas else commands
-        if self.connections and commands[0][0] in UNPARSED:
-            replies = self.connections.pipeline(with_wait)
+        if self.connections:
+            replies = self._ask(self.connections, with_wait)
         else:
             with self._client.pipeline(transaction=False) as pipeline:
-                add: Callable[..., Any] = pipeline.execute_command
                 for command in with_wait:
-                    add(*command)
+                    pipeline.execute_command(*command)
                 sent()
                 replies = list(pipeline.execute(raise_on_error=False))
         for reply in replies:
@@ -78,6 +77,20 @@ class Server:
         for reply in self.pipeline([("SCRIPT LOAD", source) for source in sources]):
             if isinstance(reply, Exception):
                 raise reply
+
+    def _ask(self, connections: Connections, commands: Sequence[Command]) -> list[Any]:
+        """
+        All that is sent goes this way, however few commands these are: here a connection in doubt, on which a reply may
+        still come, is closed by whatever error, and never used again. Clients and pools have ways round that.
+        """
+        if commands[0][0] in UNPARSED:
+            return connections.pipeline(commands)
+        replies = connections.pipeline([(*str(name).split(), *rest) for name, *rest in commands])
+        callbacks = self._client.response_callbacks
+        return [
+            callbacks[command[0]](reply) if command[0] in callbacks and not isinstance(reply, Exception) else reply
+            for command, reply in zip(commands, replies, strict=True)
+        ]
 
     def _leave_if_demoted(self, error: ResponseError) -> None:
         """A primary that has become a replica would refuse for ever, while another may have its name in the URL."""
@@ -98,12 +111,16 @@ class Connections:
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
-        self.pool = pool
+        self.pool: Any = pool
+        #: Of a pool that Sentinel tells which server is the primary: looks, now and then, whether it is another.
+        self._follow: Callable[..., None] | None = getattr(pool, "follow", None)
         self._most_idle = pool.max_connections // 2
         self._lock = threading.Lock()
         self._idle: list[Any] = []
         self._waiting = 0
         self._process = os.getpid()
+        self._losses = 0
+        self._address: object = None
 
     @classmethod
     def of(cls, client: object) -> Self | None:
@@ -114,6 +131,15 @@ class Connections:
         # Others' connections (fakeredis has some) may have no sockets.
         is_ours = is_socket and makes.__module__.partition(".")[0] in {"redis", "lowkiq"}
         return cls(pool) if is_ours and getattr(client, "connection", None) is None else None
+
+    @property
+    def losses(self) -> int:
+        """How often one was lost, or another server named. Who answers now may have less than was read before."""
+        if self._follow:
+            self._follow(SOON)  # so that what is sent next does not itself find another
+            if self._address != self.pool.master_address:
+                self._losses, self._address = self._losses + 1, self.pool.master_address
+        return self._losses
 
     def pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies, errors of the server among them. An error of the connection is raised."""
@@ -126,6 +152,7 @@ class Connections:
             try:
                 return _exchange(connection, parts, count)
             except (RedisError, OSError) as error:
+                self._losses += 1
                 return _repeat(connection, parts, count, error)
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
@@ -140,11 +167,16 @@ class Connections:
                 connection.disconnect()
 
     def _take(self) -> Any:
+        if self._follow:
+            self._follow()
         with self._lock:
             if self._process != os.getpid():  # forked: the sockets are the parent's, and the pool has noticed too
                 self._idle, self._waiting, self._process = [], 0, os.getpid()
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                connection = self._idle.pop()
+                if not self._follow or self.pool.owns_connection(connection):
+                    return connection
+                self.pool.release(connection)  # which closes what leads to a primary of before
             self._waiting += 1
         try:
             return self.pool.get_connection()

@@ -128,7 +128,8 @@ class Causes:
         while that went on; None: there was none.
         """
         for fault in self._failovers:
-            if acked_at is not None and fault.since - LOSS_WINDOW <= acked_at <= fault.until:
+            until = fault.until if fault.loses_until is None else fault.loses_until
+            if acked_at is not None and fault.since - LOSS_WINDOW <= acked_at <= until:
                 return fault.since - acked_at
         return None
 

@@ -37,6 +37,8 @@ class Window(NamedTuple):
     pids: Sequence[int] = ()
     #: … by this way, "" for any.
     via: str = ""
+    #: Until when what was acknowledged may be lost to it; None: until its end.
+    loses_until: float | None = None
 
 
 class Pause(NamedTuple):
@@ -254,4 +256,5 @@ def _node(path: Path) -> Node:
 
 
 def _window(record: dict[str, Any]) -> Window:
-    return Window(record["k"], record["since"], record["until"], record.get("pids", ()), record.get("via", ""))
+    pids, via = record.get("pids", ()), record.get("via", "")
+    return Window(record["k"], record["since"], record["until"], pids, via, record.get("loses_until"))

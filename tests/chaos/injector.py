@@ -137,8 +137,8 @@ class Injector:
         return True
 
     def _break(self, fault: Fault) -> bool:
-        def note(since: float, until: float) -> None:
-            self._journal.write(fault.kind, since=since, until=until)
+        def note(since: float, until: float, **more: float) -> None:
+            self._journal.write(fault.kind, since=since, until=until, **more)
 
         servers = self._world.servers
         if not servers.break_(fault.kind, fault.target, fault.seconds, note):

@@ -140,6 +140,13 @@ def test_a_loss_is_a_failovers_only_where_that_may_be_and_shortly_after_the_ackn
     assert check(history(pushed=1, faults=late), may_lose=True).lost == [(*ROW, 1)]
 
 
+def test_a_planned_failover_loses_nothing_once_clients_follow() -> None:
+    """The old primary may live on for long after that: who still talks to it loses what nobody else does."""
+    followed = (Window("fail over", -5, 60, loses_until=0.1),)
+    assert check(history(pushed=1, faults=followed), may_lose=True).lost == [(*ROW, 1)]
+    assert not check(history(pushed=1, faults=(followed[0]._replace(loses_until=1.0),)), may_lose=True).lost
+
+
 # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -45,6 +45,7 @@ def producer(app: Lowkiq) -> Producer:
 def test_it_sends_what_any_push_of_it_sends(app, producer, sent, id, payload) -> None:
     job = lone_job(id, payload)
     shard = app.shards("q", SHARDS)[shard_of(id, SHARDS)]
+    sent.clear()
     assert producer.push([job]) == Pushed(1, 0)
     assert sent == [pack_command(app.caller.command_of(push_call(shard, [job])))]
 
@@ -59,6 +60,7 @@ def test_what_it_pushes_is_queued_and_merges(app, producer) -> None:
 @pytest.mark.parametrize("job", [EncodedJob(b"a", b"x", 5.0, ""), EncodedJob(b"a", b"x", "", "1790000000.000000")])
 def test_a_job_with_a_score_or_a_time_goes_the_usual_way(app, producer, sent, job) -> None:
     shard = app.shards("q", SHARDS)[shard_of(b"a", SHARDS)]
+    sent.clear()
     assert producer.push([job]) == Pushed(1, 0)
     assert sent == [pack_command(app.caller.command_of(push_call(shard, [job])))]
 
@@ -66,8 +68,8 @@ def test_a_job_with_a_score_or_a_time_goes_the_usual_way(app, producer, sent, jo
 def test_when_redis_has_lost_the_script_it_is_loaded_and_the_job_pushed_once(app, producer, sent) -> None:
     app.redis().script_flush()
     assert [producer.push([lone_job(b"a")]), producer.push([lone_job(b"b")])] == [(1, 0), (1, 0)]
-    assert app.metrics()["q"].pushed == 2
     assert len(sent) == 5, "in vain, in vain by the usual way, the loading, again; then the second job at once"
+    assert app.metrics()["q"].pushed == 2
 
 
 def test_when_redis_refuses_it_the_usual_way_says_why(app, producer) -> None:
