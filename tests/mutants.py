@@ -63,9 +63,7 @@ MUTANTS = {
         "local has_others = false",
         "I4",
     ),
-    "claims_beside_the_unknown": Mutant(
-        "claim.lua", "if not string.find(ARGV[9], ' ' .. claim.number .. ' ', 1, true) then", "if false then", "I4"
-    ),
+    "claims_beside_the_unknown": Mutant("claim.lua", "if not is_known then", "if false then", "I4"),
     "claims_what_runs": Mutant("parking.lua", "if running[ids[i]] then", "if false then", "I4"),
     "parks_without_its_time": Mutant("parking.lua", "behind[i * 2] = id, due[i]", "behind[i * 2] = id, '0'"),
     "parks_in_compact": Mutant(
@@ -99,10 +97,12 @@ MUTANTS = {
         "parking.lua", "tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]", "found[i]"
     ),
     "settles_another_claim": Mutant(
-        "claimed.lua", "key = P .. 'aside:' .. number, last_due", "key = P .. 'claim', last_due"
+        "claimed.lua",
+        "number = number, key = P .. 'aside:' .. number, last_due",
+        "number = number, key = P .. 'claim', last_due",
     ),
     "restores_one_claim": Mutant(
-        "claimed.lua", "if redis.call('EXISTS', P .. 'claim') == 1 then\n    claims", "if #asides == 0 then\n    claims"
+        "claimed.lua", "if redis.call('EXISTS', P .. 'claim') == 1 then\n    local", "if #asides == 0 then\n    local"
     ),
     "releases_another_claim": Mutant(
         "release.lua", "find_claim(P, ARGV[3], last_claim)", "find_claim(P, last_claim, last_claim)"
@@ -113,6 +113,48 @@ MUTANTS = {
         "  redis.call('HDEL', P .. 'behind', id)\n  redis.call('HDEL', P .. 'debounced', id)",
         "  redis.call('HDEL', P .. 'debounced', id)",
         "parked is what",
+    ),
+    "away_forever": Mutant("away.lua", "if lease and (ran or lease.ends <= clock) then", "if false then", "I1"),
+    "away_and_taken_back": Mutant("away.lua", "(ran or lease.ends <= clock)", "true", "I1"),
+    "away_taken_back_by_who_comes": Mutant("acquire.lua", "    if not claim.epoch then\n", "    if true then\n", "I1"),
+    "away_and_given_back": Mutant("release.lua", "elseif run[claim.number] then", "elseif false then"),
+    "away_and_released_twice": Mutant("release.lua", "    if claim.epoch then\n", "    if false then\n", "I1"),
+    "away_keeps_its_number": Mutant(
+        "away.lua", "if claim.key ~= P .. 'claim' then redis.call('HDEL', P .. 'asides', claim.number) end", ""
+    ),
+    "away_without_its_time": Mutant("away.lua", "claim.last_due or owner[2] or '0')", "claim.last_due or '0')"),
+    "away_and_not_alone": Mutant("away.lua", "alone = number == claim.number and alone or ''", "alone = ''"),
+    "away_leaves_its_lease": Mutant(
+        "claimed.lua", "if claim.epoch then redis.call('HDEL', P .. 'away', claim.name) end", ""
+    ),
+    "away_unknown_to_its_owner": Mutant("claim.lua", "claim.epoch or string.find", "string.find"),
+    "away_and_claimed_again": Mutant(
+        "claimed.lua", "for i = 1, #asides, 2 do\n    local name", "for i = 1, 0 do\n    local name"
+    ),
+    "away_and_nobody_rung": Mutant(
+        "settle.lua",
+        "if oldest and tonumber(oldest) < tonumber(NEVER) then ring(P, oldest * 1000000, now) end",
+        "",
+    ),
+    "away_and_the_owner_sleeps": Mutant(
+        "settle.lua", "if not (claim and claim.epoch) then return", "if true then return"
+    ),
+    "away_and_its_cancels_forgotten": Mutant(
+        "acquire.lua",
+        "if are_away == 0 then redis.call('UNLINK', P .. 'cancels') end",
+        "redis.call('UNLINK', P .. 'cancels')",
+    ),
+    "away_and_cancelled_by_the_owners_epoch": Mutant("cancelling.lua", "(claim.epoch or epoch)", "epoch"),
+    "away_and_its_checkpoints_forgotten": Mutant(
+        "acquire.lua",
+        "if are_away == 0 and redis.call('EXISTS', P .. 'due') == 0 then",
+        "if redis.call('EXISTS', P .. 'due') == 0 then",
+    ),
+    "away_left_and_its_death_counted": Mutant("away.lua", "lease.left == '0' and count_death", "count_death", "I7"),
+    "away_and_rests": Mutant("rest.lua", "local stays = claim.epoch or", "local stays ="),
+    "away_unkept": Mutant("renew_away.lua", "    keep_away(P, claim.name, claim.lease)\n", ""),
+    "away_of_a_clock_ahead": Mutant(
+        "away.lua", "if lease and not ran and lease.ends > clock + lease.ttl * 1000000 then", "if false then"
     ),
     "deaths_of_the_newest_claim": Mutant("deaths.lua", "if claim == number then jobs", "if false then jobs", "I7"),
     "claimed_of_an_older_layout": Mutant("shard.lua", "if not can_write_older then", "if false then", "I8"),

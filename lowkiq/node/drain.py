@@ -13,10 +13,11 @@ from lowkiq.admin.metrics import ShardMetrics, read_shards
 from lowkiq.handlers.stop import Stop
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.leases.away import AwayClaims
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import SHARDS_A_CALL, chunked
-from lowkiq.queue.shard import Released, Shard
+from lowkiq.queue.shard import Shard
 
 logger = structlog.get_logger("lowkiq")
 
@@ -26,9 +27,8 @@ JOIN = 1.0
 
 class Drain:
     """
-    Hands over the node's shards, the idle ones at once and the others as their jobs end: to the node that stands by for
-    them, or to others that are there, its heirs if it knows any. Used by the main thread; the lease keeper goes on
-    renewing what is worked on.
+    Hands over the node's shards at once: to the node that stands by for them, or to others that are there, its heirs if
+    it knows any. Jobs that run go on. Used by the main thread; the lease keeper goes on renewing what is worked on.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Drain:
         self._runtime = runtime
         self._caller = runtime.caller
         self._outage = runtime.outage
+        self._away = AwayClaims(runtime, workers)
 
     def begin(self) -> None:
         """Stops all threads from claiming."""
@@ -48,14 +49,12 @@ class Drain:
             thread.stop()
 
     def advance(self) -> bool:
-        """Keeps jobs in hand from starting, releases shards that nothing runs on. Returns whether there are others."""
+        """Keeps jobs in hand from starting, releases shards. Returns whether there are others, or jobs that run."""
         for thread in self._workers:
             for claim in thread.in_hand:
                 claim.give_back()
         try:
-            owned = self._owned()
-            idle = [lease for lease in owned if not any(thread.may_touch(lease) for thread in self._workers)]
-            if released := self._release(idle):
+            if released := self._release():
                 ask_to_foster(self._caller, self._runtime.namespace, released, self._heirs, self._runtime.node)
             self._outage.over()
         except RedisError as error:
@@ -69,12 +68,12 @@ class Drain:
 
     def end(self) -> int:
         """
-        Stops the keeper. Shards that could not be released are marked, not given away: their leases run out, and
-        whoever comes next restores the claim without counting a crash. Returns on how many of them there are jobs that
-        have run, or still run, and are not settled.
+        Stops the keeper. Shards that could not be released, and claims that still run, are marked, not given away:
+        their leases run out, and whoever comes next restores the claims without counting a crash. Returns of how many
+        shards there are jobs that have run, or still run, and are not settled.
         """
-        left = self._owned()
-        busy = [lease for lease in left if lease.is_busy]
+        left, away = self._owned(), self._away.in_hand
+        busy = dict.fromkeys([*(lease for lease in left if lease.is_busy), *(claim.lease for claim in away)])
         running: dict[Lease, list[str]] = {}
         for claim, batch in (found for thread in self._workers for found in thread.batches):
             running.setdefault(claim.lease, []).extend(job.id for job in batch.running)
@@ -85,11 +84,10 @@ class Drain:
                 "abandoned", queue=lease.shard.queue, shard=lease.shard.index,
                 ids=running.get(lease, [])[:10],
             )  # fmt: skip
-        if len(left) > len(busy):
-            logger.warning(
-                "not_released", shards=len(left) - len(busy), advice="others take them when their leases end"
-            )
+        if idle := [lease for lease in left if not lease.is_busy]:
+            logger.warning("not_released", shards=len(idle), advice="others take them when their leases end")
         calls = [call for lease in left if (call := lease.abandon_call())]
+        calls += [claim.shard.abandon(self._runtime.node, claim.epoch, claim.number) for claim in away]
         try:
             self._caller.run_all(calls)
         except RedisError as error:
@@ -99,20 +97,11 @@ class Drain:
     def _owned(self) -> list[Lease]:
         return [lease for lease in leases_of_threads(self._workers) if lease.epoch is not None]
 
-    def _release(self, leases: Sequence[Lease]) -> dict[Shard, str]:
+    def _release(self) -> dict[Shard, str]:
         """Returns the shards that nobody has now, each with the node that stands by, and was told."""
         released: dict[Shard, str] = {}
-        for group in chunked(leases, SHARDS_A_CALL):
-            # One that was lost meanwhile has nothing to release.
-            calls = [(lease, *release) for lease in group if (release := lease.release_call())]
-            results = self._caller.run_all([call for _, _, call in calls])
-            for (lease, epoch, _), result in zip(calls, results, strict=True):
-                if isinstance(result, RedisError):
-                    raise result
-                # Released, or lost already: it is not ours any more.
-                lease.lost(epoch)
-                if isinstance(result, Released):
-                    released[lease.shard] = result.told
+        for group in chunked(self._owned(), SHARDS_A_CALL):
+            released |= {lease.shard: told for lease, told in self._away.leave(group).items()}
         return released
 
 

@@ -115,10 +115,6 @@ class JobThread(threading.Thread, ABC):
         self.processed += settled.acked
         self.failed += settled.failed
 
-    def may_touch(self, lease: Lease) -> bool:
-        """Returns whether a thread that was told to stop may still send something for that shard."""
-        return self.is_alive() and (self._is_exchanging or any(claim.lease is lease for claim in self.in_hand))
-
     # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:

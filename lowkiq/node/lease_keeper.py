@@ -17,13 +17,26 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import Moved, OtherLayout
 from lowkiq.node.job_thread import JobThread
+from lowkiq.node.leases.away import AwayClaims
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.relief import Relief
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked, raise_first
-from lowkiq.queue.shard import CANCELS, LETTERS, LOST, PAUSED, RECURS, WAITS, WANTED, Held, Owned, renew
+from lowkiq.queue.shard import (
+    AWAY,
+    CANCELS,
+    LETTERS,
+    LOST,
+    PAUSED,
+    RECURS,
+    WAITS,
+    WANTED,
+    Held,
+    Owned,
+    renew,
+)  # fmt: skip
 
 logger = structlog.get_logger("lowkiq")
 
@@ -56,6 +69,10 @@ class LeaseKeeper(threading.Thread):
         self._cancelled: set[Lease] = set()
         #: Shards that somebody has paused, as the node was told.
         self._paused: deque[Lease] = deque()
+        #: Claims that the node still runs of shards that it has left.
+        self._away = AwayClaims(runtime, workers)
+        #: Shards of which earlier owners still run claims.
+        self._shared: set[Lease] = set()
         self._wanted: list[Lease] = []
         #: Shards that their own nodes ask for, as the node was told.
         self._wants: deque[Lease] = deque()
@@ -111,12 +128,16 @@ class LeaseKeeper(threading.Thread):
             if now >= self._renew_at:
                 self._renew_at = now + self._settings.lease_ttl / RENEWALS_A_TTL
                 self._keep_places()  # first: who was paused starts nothing more while leases have run out
-                self._renew(now)
+                try:
+                    self._renew(now)
+                finally:
+                    self._cancelled.update(self._away.renew(now))
             if now >= self._acquire_at:
                 self._acquire_at = now + ACQUIRE_INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 (spreads load)
                 if not self._is_draining:
                     self._acquire([lease for lease in list(self._pools) if not lease.is_foster], now)
                     self.has_tried.set()
+                self._restore_away()
             asked = [self._asked.popleft() for _ in range(len(self._asked))]
             if not self._is_draining:
                 self._acquire(asked, now)
@@ -181,6 +202,8 @@ class LeaseKeeper(threading.Thread):
                 self._runtime.waits.note(lease)
             if reply & RECURS:
                 self._runtime.recurring.note(lease)
+            if reply & AWAY:
+                self._shared.add(lease)
             if was_late:
                 self._pools[lease].wake(lease, asked_at)
         elif lease.lost(epoch):
@@ -188,16 +211,16 @@ class LeaseKeeper(threading.Thread):
             self._runtime.incidents.lost(lease.shard)
 
     def _give_back(self) -> None:
-        """Returns shards to the nodes whose part they are: each as soon as no claim of it is in hand."""
+        """Returns shards to the nodes whose part they are. What runs of them goes on."""
         wants = [self._wants.popleft() for _ in range(len(self._wants))]
         self._wanted += [lease for lease in wants if lease.want()]
         self._wanted = [lease for lease in self._wanted if lease.is_wanted]
-        calls = [(lease, call) for lease in self._wanted if (call := lease.give_back_call())]
+        left = self._away.leave(self._wanted)
         self._wanted = [lease for lease in self._wanted if lease.epoch is not None]
-        for (lease, _), result in zip(calls, self._caller.run_all([call for _, call in calls]), strict=True):
-            if isinstance(result, RedisError):
-                raise result
+        for lease in left:
             logger.info("foster_ended", queue=lease.shard.queue, shard=lease.shard.index)
+        for thread in self._workers if left else ():
+            self._relief.settle_left(thread, left)
 
     # ── shards that are paused ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -244,7 +267,7 @@ class LeaseKeeper(threading.Thread):
 
     def _may_acquire(self, lease: Lease) -> bool:
         is_refused = lease.is_moved or self._runtime.refusals.has(lease.shard.queue)
-        return lease.epoch is None and not (lease.is_busy or is_refused)
+        return lease.epoch is None and not (lease.has_lost or is_refused)
 
     def _note_acquired(self, lease: Lease, result: Any, asked_at: float) -> None:
         log = logger.bind(queue=lease.shard.queue, shard=lease.shard.index)
@@ -268,6 +291,8 @@ class LeaseKeeper(threading.Thread):
             self._runtime.letters.note(lease)
         if owned.has_parked:
             self._runtime.parked.note(lease)
+        if owned.has_away:
+            self._shared.add(lease)
         self._runtime.recurring.note(lease)
         if owned.restored or owned.buried:
             log.warning("claim_restored", restored=owned.restored, buried=owned.buried)
@@ -275,6 +300,16 @@ class LeaseKeeper(threading.Thread):
             self._pools[lease].wake(lease, clock.monotonic() + owned.due_in)
         elif lease.rung_at >= asked_at:  # by a push that came since: whoever heard it did not know that it is ours
             self._pools[lease].wake(lease, lease.rung_for)
+
+    # ── what earlier owners still run ───────────────────────────────────────────────────────────────────────────────
+
+    def _restore_away(self) -> None:
+        """Returns to the queue what those ran who are gone since. The last claim of a shard ends the look at that."""
+        found = self._away.restore([lease for lease in self._shared if lease.epoch is not None])
+        self._shared = {lease for lease, result in found.items() if result.away}
+        for lease, result in found.items():
+            if result.restored or result.buried:
+                self._pools[lease].wake(lease, clock.monotonic() + (result.due_in or 0.0))
 
     # ── others beside a suspect that takes long ─────────────────────────────────────────────────────────────────────
 

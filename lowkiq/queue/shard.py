@@ -24,8 +24,8 @@ PARKED: Final = 200
 
 #: Outcomes of renewing a lease. On top of one that was kept come CANCELS, when somebody has cancelled jobs of it,
 #: PAUSED, when somebody has paused it and its owner has not said yet that it rests, LETTERS, when it has some,
-#: WAITS, when jobs of it wait for others, and RECURS, when some recur.
-LOST, KEPT, WANTED, CANCELS, PAUSED, LETTERS, WAITS, RECURS = 0, 1, 2, 4, 8, 16, 32, 64
+#: WAITS, when jobs of it wait for others, RECURS, when some recur, and AWAY, when others still run jobs of it.
+LOST, KEPT, WANTED, CANCELS, PAUSED, LETTERS, WAITS, RECURS, AWAY = 0, 1, 2, 4, 8, 16, 32, 64, 128
 
 Rest = Literal["keep", "ack", "release"]
 #: Fates of a job that is not tried again: its oldest payload goes to the morgue, and the others start anew; all
@@ -45,6 +45,8 @@ class Owned(NamedTuple):
     has_letters: bool = False
     #: Something is parked, and may be so in vain (`look_at_parked`).
     has_parked: bool = False
+    #: Earlier owners still run jobs of it (away.lua).
+    has_away: bool = False
 
 
 class Held(NamedTuple):
@@ -127,6 +129,16 @@ class Released(NamedTuple):
     told: str
 
 
+class Restored(NamedTuple):
+    """The number of jobs that were returned to the queue, or buried, as those who ran them are gone."""
+
+    restored: int
+    buried: int
+    #: Claims that others still run.
+    away: int
+    due_in: float | None
+
+
 class Shard:
     """The calls of one shard."""
 
@@ -170,17 +182,35 @@ class Shard:
         node's doorbell.
         """
         arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), bell]
-        for dead in dead_nodes:
-            arguments += (dead.name, dead.ran(self.prefix))
-        return Call("acquire", self._keys, arguments, _acquired)
+        return Call("acquire", self._keys, [*arguments, *self._dead(dead_nodes)], _acquired)
 
-    def release(self, node: str, epoch: str, number: int, what: Literal["claim", "lease"]) -> Call[Released]:
-        """Gives back a claim whose jobs have not run, or with "lease" the shard and all that is claimed of it."""
-        return Call("release", self._keys, [node, epoch, number, what], _released)
+    def _dead(self, dead_nodes: Sequence[DeadNode]) -> list[str]:
+        return [word for dead in dead_nodes for word in (dead.name, dead.ran(self.prefix))]
 
-    def abandon(self, node: str, epoch: str) -> Call[int]:
-        """Notes that the owner leaves while user code still runs."""
-        return Call("abandon", self._keys, [node, epoch], int)
+    def release(
+        self,
+        node: str,
+        epoch: str,
+        number: int,
+        what: Literal["claim", "lease"],
+        ttl: float = 0.0,
+        away: Sequence[int] = (),
+    ) -> Call[Released]:
+        """
+        Gives back a claim whose jobs have not run, or with "lease" the shard and all that is claimed of it, but for the
+        claims with the numbers `away`: these run on, under leases of their own.
+        """
+        return Call("release", self._keys, [node, epoch, number, what, *((ttl, *away) if away else ())], _released)
+
+    def restore_away(
+        self, node: str, epoch: str, max_crashes: int, dead_nodes: Sequence[DeadNode] = ()
+    ) -> Call[Restored]:
+        """Returns to the queue what earlier owners ran, where their leases of it have run out, or they are dead."""
+        return Call("restore_away", self._keys, [node, epoch, max_crashes, *self._dead(dead_nodes)], _restored)
+
+    def abandon(self, node: str, epoch: str, number: int | None = None) -> Call[int]:
+        """Notes that the owner leaves while user code still runs, or who has that claim of an earlier hold."""
+        return Call("abandon", self._keys, [node, epoch, "" if number is None else number], int)
 
     def look_at_parked(self, node: str, epoch: str, at: bytes) -> Call[bytes]:
         """Looks whether some of what is parked is to stay so. Gives where to go on, b"0" at first and at the end."""
@@ -279,9 +309,18 @@ def written(layout: Layout) -> Layout:
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
     """
     Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part; and
-    CANCELS, PAUSED, LETTERS, WAITS and RECURS added to the last two.
+    CANCELS, PAUSED, LETTERS, WAITS, RECURS and AWAY added to the last two.
     """
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
+
+
+def renew_away(claims: Sequence[tuple[Shard, str, int | str]], node: str, ttl: float) -> Call[list[int]]:
+    """
+    Renews claims that have outlived that node's hold of their shards, each of an epoch and with its number; gives for
+    each LOST or KEPT, and CANCELS added to that.
+    """
+    named = [word for _, epoch, number in claims for word in (epoch, number)]
+    return Call("renew_away", [shard.prefix for shard, _, _ in claims], [node, ttl, *named], list)
 
 
 def peek(shards: Sequence[Shard], busy: Sequence[bool] | None = None) -> Call[list[float | None]]:
@@ -309,13 +348,18 @@ def _numbers(claims: Sequence[int]) -> str:
 def _acquired(reply: list[Any]) -> Owned | Held:
     if reply[0] == b"HELD":
         return Held(reply[1].decode(), float(reply[2]))
-    _, epoch, due, now, restored, buried, has_letters, has_parked = reply
-    return Owned(epoch.decode(), due_in(due, now), int(restored), int(buried), bool(has_letters), bool(has_parked))
+    _, epoch, due, now, restored, buried, *has = reply
+    return Owned(epoch.decode(), due_in(due, now), int(restored), int(buried), *map(bool, has))
 
 
 def _released(reply: list[Any]) -> Released:
     restored, due, now, told = reply
     return Released(int(restored), due_in(due, now), told.decode())
+
+
+def _restored(reply: list[Any]) -> Restored:
+    restored, buried, away, due, now = reply
+    return Restored(int(restored), int(buried), int(away), due_in(due, now))
 
 
 def _settled(reply: list[Any]) -> Settled:

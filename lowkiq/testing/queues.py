@@ -134,7 +134,7 @@ class FakeQueue:
             self._numbers[index] += 1
             number, epoch = self._numbers[index], self._epochs[index]
             jobs = model.claim(
-                NODE, epoch, number, self._layout, limit, max_payloads, MAX_CLAIM_PAYLOADS, [*model.state.claims],
+                NODE, epoch, number, self._layout, limit, max_payloads, MAX_CLAIM_PAYLOADS, model.state.own,
                 is_closed=True,
             )  # fmt: skip
             reply = _reply(jobs, model)

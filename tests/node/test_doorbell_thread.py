@@ -103,7 +103,7 @@ def test_a_node_that_stands_by_acquires_a_shard_as_soon_as_it_is_released(
     bell = Doorbell(lease.runtime, pools, {FOSTER: keeper.take_over})
     with running(bell), running(keeper):
         wait_until(lambda: bell.is_listening.is_set() and lease.holder == "one")
-        released = held.release_call()
+        released = held.leave_call()
         assert released
         app.caller.run(released[1])
         wait_until(lambda: lease.epoch)

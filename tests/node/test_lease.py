@@ -11,7 +11,7 @@ import redis
 
 from lowkiq import Lowkiq, Worker, clock, current
 from lowkiq.errors import Fenced
-from lowkiq.node.drain import Drain
+from lowkiq.node.leases.away import AwayClaims
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.threads import leases_of
@@ -158,7 +158,7 @@ def test_a_lease_that_was_lost_does_not_hinder_the_release_of_the_others(app: Lo
     runtime = runtime_of(app)
     leases = [acquire(lease) for lease in leases_of(runtime, worker)]
     leases[0].lost(leases[0].epoch or "")
-    Drain(runtime, [], None, {})._release(leases)  # type: ignore[arg-type]
+    assert AwayClaims(runtime, []).leave(leases).keys() == set(leases[1:])
     assert [lease.epoch for lease in leases] == [None, None, None]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lowkiq.telemetry.texts import MARK
+from lowkiq.testing.model.shard_state import ClaimName
 
 Payloads = dict[bytes, float]
 #: When a blocked job is due.
@@ -97,18 +98,32 @@ class Look:
         assert len(ids) == len(set(ids)), f"I4: an id is in two claims: {ids}"
         return {id: job for claim in claims for id, job in claim.items()}
 
-    def claims(self) -> dict[int, dict[str, Claimed]]:
-        """The claims in hand by number, the oldest first."""
+    def claims(self) -> dict[ClaimName, dict[str, Claimed]]:
+        """The claims in hand: those that are away, then those of the owner by number, the oldest first."""
         owner, asides, several = self.hash("owner"), self.hash("asides"), self._several("claim")
         assert {f"aside:{number}" for number in asides} == {key for key in self.keys if key.startswith("aside:")}
-        claims = {int(number): self._claim(f"aside:{number}", last_due, several) for number, last_due in asides.items()}
+        found = {name: self._claim(f"aside:{name}", last_due, several) for name, last_due in asides.items()}
+        claims = {int(name): claim for name, claim in found.items() if ":" not in name}
+        away: dict[ClaimName, dict[str, Claimed]] = {
+            claim_name(name): claim for name, claim in found.items() if ":" in name
+        }
+        assert away.keys() == self.away().keys(), "claims that are away have a lease"
         newest = self._claim("claim", owner.get("last_due"), several)
         assert not several, f"zsets that no record names: {several}"
         if newest:
             assert "claim" in owner, "a claim without a number"
             assert int(owner["claim"]) > max(claims, default=0), "a claim set aside is older than the newest"
             claims[int(owner["claim"])] = newest
-        return dict(sorted(claims.items()))
+        return {**away, **dict(sorted(claims.items()))}
+
+    def away(self) -> dict[tuple[int, int], tuple[float, float, bool, str, str]]:
+        """The leases of claims that are away: until when, their time, whether they are left, node, who runs alone."""
+        found = {}
+        for name, text in self.hash("away").items():
+            until, ttl, left, length, words = text.decode().split(" ", 4)
+            node, alone = words[: int(length)], words[int(length) :]
+            found[claim_name(name)] = (float(until), float(ttl), left == "1", node, alone)
+        return found
 
     def morgue(self) -> dict[str, Dead]:
         index, payloads, errors = self.zset("morgue"), self._payloads("morgue:payloads"), self.hash("morgue:errors")
@@ -227,6 +242,12 @@ class Look:
         kind, value = self.keys.get(name, [expected, []])
         assert kind == expected, f"{name} is a {kind!r}"
         return zip(value[::2], value[1::2], strict=True)
+
+
+def claim_name(name: str) -> tuple[int, int]:
+    """The epoch and number of a claim that is away."""
+    epoch, _, number = name.partition(":")
+    return int(epoch), int(number)
 
 
 def _fields(record: bytes) -> Iterator[bytes | None]:

@@ -12,8 +12,21 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Spoiled
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.push import push_call
-from lowkiq.queue.shard import Exhausted, Failure, Held, Outcome, Owned, Released, Settled, Shard, renew
+from lowkiq.queue.shard import (
+    Exhausted,
+    Failure,
+    Held,
+    Outcome,
+    Owned,
+    Released,
+    Restored,
+    Settled,
+    Shard,
+    renew,
+    renew_away,
+)  # fmt: skip
 from lowkiq.shared_page import DeadNode
+from lowkiq.testing.model.shard_state import ClaimName
 from tests.queue.look import LOOK, Claimed, Dead, Look, Queued
 
 #: A due time long past, and one that no test lives to see.
@@ -67,6 +80,20 @@ class Lease:
         number = self.number if number is None else number
         return self.driver.caller.run(self.driver.shard.release(self.node, self.epoch, number, what))
 
+    def leave(self, *running: int, ttl: float = 60.0) -> Released:
+        """Releases the shard while these claims run on; or the last one does."""
+        away = running or (self.number,)
+        call = self.driver.shard.release(self.node, self.epoch, self.number, "lease", ttl, away)
+        return self.driver.caller.run(call)
+
+    def renew_away(self, number: int | None = None, ttl: float = 60.0) -> int:
+        number = self.number if number is None else number
+        return self.driver.caller.run(renew_away([(self.driver.shard, self.epoch, number)], self.node, ttl))[0]
+
+    def restore_away(self, dead: Sequence[str | DeadNode] = (), max_crashes: int = 3) -> Restored:
+        known = [DeadNode(node) if isinstance(node, str) else node for node in dead]
+        return self.driver.caller.run(self.driver.shard.restore_away(self.node, self.epoch, max_crashes, known))
+
     def isolate(self, id: str, *, is_alone: bool = True, number: int | None = None) -> bool:
         number = self.number if number is None else number
         call = self.driver.shard.isolate(self.node, self.epoch, number, id, is_alone=is_alone)
@@ -82,8 +109,8 @@ class Lease:
     def cancels(self, number: int) -> list[str]:
         return self.driver.caller.run(self.driver.shard.cancels(self.epoch, number))
 
-    def abandon(self) -> int:
-        return self.driver.caller.run(self.driver.shard.abandon(self.node, self.epoch))
+    def abandon(self, number: int | None = None) -> int:
+        return self.driver.caller.run(self.driver.shard.abandon(self.node, self.epoch, number))
 
     def renew(self, ttl: float = 60.0) -> bool:
         return bool(self.driver.caller.run(renew([self.driver.shard], self.node, [self.epoch], ttl))[0])
@@ -179,8 +206,8 @@ class ShardDriver:
     def claimed(self) -> dict[str, Claimed]:
         return self.look().claimed()
 
-    def claims(self) -> dict[int, dict[str, Claimed]]:
-        """The claims in hand by number, the oldest first."""
+    def claims(self) -> dict[ClaimName, dict[str, Claimed]]:
+        """The claims in hand by number, the oldest first; before them those that are away."""
         return self.look().claims()
 
     def morgue(self) -> dict[str, Dead]:

@@ -25,7 +25,7 @@ def test_a_free_shard_is_owned_at_the_time_of_redis(shard):
     assert before <= int(owned.epoch) / 1e6 <= shard.now()
     assert (shard.owner("node"), shard.owner("epoch")) == ("a", owned.epoch)
     assert float(shard.owner("until")) == pytest.approx(int(owned.epoch) / 1e6 + 15, abs=1e-5)
-    assert owned[1:] == (None, 0, 0, False, False)
+    assert owned[1:] == (None, 0, 0, False, False, False)
 
 
 def test_a_lease_that_ran_out_counts_as_a_crash(shard):

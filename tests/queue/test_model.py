@@ -24,6 +24,7 @@ from tests.queue.model.history import (
     EVERYTHING,
     HAPPENINGS,
     JOURNEYS,
+    WITH_AWAY,
     WITH_DECISIONS,
     WITH_FAILOVERS,
     WITH_FEWER,
@@ -149,6 +150,7 @@ def happenings_for(name: str) -> Sequence[str]:
     if mutants.MUTANTS[name].file == "fewer.lua" or name.startswith("fewer"):
         return WITH_FEWER
     happening_by = {"paused": WITH_PAUSES, "held": WITH_HOLDS, "lane": WITH_LANES, "failover": WITH_FAILOVERS}
+    happening_by |= {"away_and_rests": EVERYTHING, "away": WITH_AWAY}
     for begin, happenings in happening_by.items():
         if name.startswith(begin):
             return happenings

@@ -12,13 +12,13 @@
 --@ claimed never
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
   payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash',
-  asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
+  asides = 'hash', away = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
   ['morgue:newer'] = 'hash', blocked = 'zset', tracks = 'hash', watch = 'string', paused = 'string', held = 'zset',
   holds = 'hash', tenants = 'hash', lanes = 'zset', lanes_later = 'zset', rules = 'hash', debounced = 'hash',
   spaced = 'zset', outbox = 'zset', waits = 'hash', recurs = 'zset'}
 -- What mostly is not there, what is met most often first; each with what tells that it is, and that it is of its type.
-local RARE = {'errors', 'morgue:payloads', 'morgue:errors', 'behind', 'asides', 'tags', 'tag_counts', 'claimed_tags',
+local RARE = {'errors', 'morgue:payloads', 'morgue:errors', 'behind', 'asides', 'away', 'tags', 'tag_counts', 'claimed_tags',
   'morgue:tags', 'blocked', 'held', 'holds', 'paused', 'tenants', 'lanes', 'lanes_later', 'rules', 'debounced', 'spaced',
   'crashes', 'cancels', 'checkpoints', 'morgue:newer', 'tracks', 'outbox', 'waits', 'recurs'}
 local LENGTH = {hash = 'HLEN', zset = 'ZCARD', string = 'STRLEN'}

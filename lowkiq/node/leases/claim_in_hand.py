@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.context import Done, Progress
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
@@ -79,7 +80,8 @@ class ClaimInHand(ABC):
     What was sent stays known until it is confirmed, since a reply can be lost and a settle can be repeated. How its
     jobs run is for its kinds to say: one batch after the other on a thread, or all at once on the event loop.
 
-    Its lease's lock is its own too. Once that lease is lost, nothing more is started or sent.
+    Its lease's lock is its own too. Once that lease is lost, nothing more is started or sent. It may outlive its node's
+    hold of the shard: then nothing more of it is started, and it has a lease of its own.
     """
 
     #: Its batches run one after the other.
@@ -129,8 +131,10 @@ class ClaimInHand(ABC):
         self.waits_since: float | None = clock.monotonic() if claim.spoiled else None
         #: None of its jobs runs, or will: the next settle is its last. On a thread it is settled only then.
         self.is_ended = True
-        #: Its shard was paused: not even a task that was made for it begins.
+        #: Its shard was paused, or left: not even a task that was made for it begins.
         self.is_resting = False
+        #: Its shard was left: when its own lease ends, if that is not renewed (monotonic). -inf: it is lost.
+        self._away_until: float | None = None
         #: A push has handed its only job over.
         self.came_alone = False
         #: Settled, or no longer ours: its thread has nothing to do for it any more.
@@ -171,8 +175,44 @@ class ClaimInHand(ABC):
 
     @property
     def is_lost(self) -> bool:
-        """True if another node may run the shard by now."""
+        """True if another node may run its jobs by now."""
+        if self._away_until is not None:
+            return clock.monotonic() >= self._away_until
         return not self.lease.holds(self.epoch)
+
+    @property
+    def is_away(self) -> bool:
+        """True once its shard was left, as long as it has a lease of its own (away.lua)."""
+        return self._away_until is not None and self._away_until > -math.inf
+
+    @property
+    def _is_ours(self) -> bool:
+        return self.lease.epoch == self.epoch or self.is_away
+
+    def leave(self, until: float) -> None:
+        """Has nothing of it start any more, as its shard is left. The caller holds the lock."""
+        self.is_resting = True
+        self._put_back()
+        self._away_until = until
+
+    def renewed(self, asked_at: float, ttl: float) -> None:
+        """Notes that its own lease was kept."""
+        if self.is_away:
+            self._away_until = asked_at + ttl
+
+    def lost(self) -> bool:
+        """Notes that its own lease is lost. Returns whether that is news, and it matters."""
+        was_away, self._away_until = self.is_away, -math.inf
+        return was_away and not self.is_over
+
+    def refused(self, error: Any) -> None:
+        """Notes what Redis has refused because it is not ours any more; raises any other error."""
+        if self._away_until is None:
+            self.lease.refused(self.epoch, error)
+        elif isinstance(error, Fenced | OtherLayout):
+            self.lost()
+        else:
+            raise error
 
     def asked_to_stop(self, jobs: Sequence[Job], since: float) -> float | None:
         """When a batch that has run since then began to take too long, or a job of it was cancelled (monotonic)."""
@@ -281,7 +321,7 @@ class ClaimInHand(ABC):
         thread's `settling`, and says `settled` when Redis has answered.
         """
         with self._lock:
-            if self.lease.epoch != self.epoch or not (last or self._has_news()):
+            if not self._is_ours or not (last or self._has_news()):
                 return None
             outcome = self._outcome(last=last)
             call = self.shard.settle(self.lease.runtime.node, self.epoch, self.number, outcome)
@@ -294,7 +334,7 @@ class ClaimInHand(ABC):
     def settled(self, sent: Settle, result: Any) -> Settled | None:
         """Notes Redis's answer. Returns what it has confirmed, None if the lease is lost; raises any other error."""
         if not isinstance(result, Settled):
-            self.lease.refused(self.epoch, result)
+            self.refused(result)
             return None
         outcome = sent.outcome
         with self._lock:
@@ -317,7 +357,7 @@ class ClaimInHand(ABC):
     def take_back_call(self) -> Settle | None:
         """Ends a claim of which nothing runs, since its thread is inside another's job: as `settle_call` does."""
         with self._lock:
-            if self.batches or self.lease.epoch != self.epoch:
+            if self.batches or not self._is_ours:
                 return None
             self._give_back()
         return self.settle_call(last=True)
@@ -325,9 +365,12 @@ class ClaimInHand(ABC):
     def give_back(self) -> None:
         """Keeps the jobs that have not started from starting; the next settle returns them to the queue."""
         with self._lock:
-            self._give_back()
-            if self.waits_since is None and self._has_news():
-                self.waits_since = clock.monotonic()
+            self._put_back()
+
+    def _put_back(self) -> None:
+        self._give_back()
+        if self.waits_since is None and self._has_news():
+            self.waits_since = clock.monotonic()
 
     def rest(self) -> None:
         """Has nothing of it start any more, as its shard was paused."""

@@ -19,9 +19,9 @@ class Next(NamedTuple):
 class ClaimNumbers:
     """Numbers within one epoch of a lease, whose lock guards them."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: int = 0) -> None:
         #: The number of the last claim.
-        self.last = 0
+        self.last = last
         #: Claims whose replies are on their way, and those whose replies were lost.
         self._asked: set[int] = set()
         self._unheard: set[int] = set()

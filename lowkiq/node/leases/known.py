@@ -23,11 +23,18 @@ class Claimed(Protocol):
     crowds: list[int]
 
     @property
+    def is_away(self) -> bool:
+        """It has outlived its node's hold of the shard, and has a lease of its own."""
+
+    @property
     def has_unstarted(self) -> bool:
         """True if jobs wait for their turn in it."""
 
     def rest(self) -> None:
         """Has nothing of it start any more, as its shard was paused; the next settle returns it to the queue."""
+
+    def leave(self, until: float) -> None:
+        """Has nothing of it start any more, as its shard is left; what runs has a lease until then (monotonic)."""
 
 
 class Asked(NamedTuple):

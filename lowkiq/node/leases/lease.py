@@ -136,6 +136,11 @@ class Lease:
         return bool(self.in_hand)
 
     @property
+    def has_lost(self) -> bool:
+        """True while something is in hand of a lease that was lost: another node may run the same."""
+        return any(claim.epoch != self.epoch and not claim.is_away for claim in self.in_hand)
+
+    @property
     def is_open(self) -> bool:
         """True if a push may have put its job into the last claim."""
         return self._numbers.open > 0
@@ -156,7 +161,8 @@ class Lease:
             self.is_wanted = False
             self.epoch = owned.epoch
             self.until = asked_at + self._ttl
-            self._numbers = ClaimNumbers()
+            # What still runs of an earlier hold is told of by its number, too.
+            self._numbers = ClaimNumbers(self._numbers.last if self.in_hand else 0)
             self._rests_to = 0
             self.queued_for = math.inf
 
@@ -198,24 +204,27 @@ class Lease:
         """Returns whether the lease of that epoch is ours and, by our clock, has not run out."""
         return epoch is not None and self.epoch == epoch and clock.monotonic() < self.until
 
-    def release_call(self) -> tuple[str, Call[Released]] | None:
-        """Releases the shard, if it is ours: the epoch, and the call. Only for a shard that nothing runs on."""
-        with self.lock:
-            return (self.epoch, self._release(self.epoch)) if self.epoch is not None else None
-
-    def give_back_call(self) -> Call[Released] | None:
+    def leave_call(self) -> tuple[str, Call[Released]] | None:
         """
-        Releases the shard while the node runs on; None as long as there is a claim in hand. From here on nothing more
-        is claimed; a claim that is on its way is given back by this call too, or refused after it.
+        Releases the shard, if it is ours: the epoch, and the call. From here on nothing more is claimed, nor started of
+        what is in hand; a claim that is on its way is given back by this call too, or refused after it. What runs goes
+        on, and keeps others of its ids waiting, under a lease of its own: so nobody waits for it to end.
         """
         with self.lock:
-            if self.epoch is None or self.in_hand:
+            if self.epoch is None or (self.in_hand and not self.is_current):
                 return None
             epoch, self.epoch = self.epoch, None
-            return self._release(epoch)
+            running = [claim for claim in self.in_hand if claim.epoch == epoch]
+            for claim in running:
+                claim.leave(clock.monotonic() + self._ttl)
+            away = [claim.number for claim in running]
+            node, last = self.runtime.node, self._numbers.last
+            return epoch, self.shard.release(node, epoch, last, "lease", self._ttl, away)
 
-    def _release(self, epoch: str) -> Call[Released]:
-        return self.shard.release(self.runtime.node, epoch, self._numbers.last, "lease")
+    def not_left(self, epoch: str) -> None:
+        """Notes that nobody knows whether it was released: it is kept, and renewed, until it is, or was lost."""
+        with self.lock:
+            self.epoch = self.epoch or epoch
 
     def rest(self) -> Call[bool] | None:
         """

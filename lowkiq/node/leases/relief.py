@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from lowkiq import clock
 from lowkiq.node.leases.claim_in_hand import ClaimInHand, Settle, Thread
@@ -33,6 +33,17 @@ class Relief:
                     if due_in is not None:
                         wake(claim.lease, clock.monotonic() + due_in)
                 elif since is not None and now - since >= age:
+                    self._settle(claim, claim.settle_call(last=False))
+        finally:
+            thread.settling.release()
+
+    def settle_left(self, thread: Thread, leases: Collection[Lease]) -> None:
+        """Has what a thread has not started of shards that were left go back at once."""
+        if not thread.settling.acquire(blocking=False):
+            return
+        try:
+            for claim in thread.in_hand:
+                if claim.lease in leases and claim.waits_since is not None:
                     self._settle(claim, claim.settle_call(last=False))
         finally:
             thread.settling.release()

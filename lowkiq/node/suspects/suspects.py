@@ -70,7 +70,7 @@ class Suspects:
                 if settle and (settled := claim.settled(settle, results[0])):
                     self._thread.count(settled)
                 if id and isinstance(results[-1], Exception):
-                    claim.lease.refused(claim.epoch, results[-1])
+                    claim.refused(results[-1])
                 return bool(id) and results[-1] is True
             except RedisError as error:  # the thread's next exchange settles, and waits for Redis
                 self._runtime.outage.met(error)

@@ -6,7 +6,7 @@
 --       in for it then learns, when it renews, that it is wanted), 6 the list that rings its thread ('' = by PUBLISH),
 --       then of each node known to be dead its name, and what it ran of this shard (claimed.lua, death)
 -- returns {'OWNED', epoch, next due or '', now, restored, buried, 1 if it has letters (letters.lua), 1 if something is parked
---       (look_at_parked.lua)} or {'HELD', holder, seconds until its lease ends}
+--       (look_at_parked.lua), 1 if claims of it are away (away.lua)} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER
 --@ shard clock layout oom
 --@ bell ring_node oldest_due
@@ -47,24 +47,31 @@ end
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
 --@ claimed in_hand restore
+--@ away restore
 --@ deaths death
 --@ tags left
 --@ lanes left
   free_first(P)
   local restored, buried, due_by = 0, 0, shard_now(P, last_score)
-  for _, claim in ipairs(claims_in_hand(P, owner[7])) do
+  local claims, dead, max_crashes = claims_in_hand(P, owner[7]), {}, tonumber(ARGV[4])
+  for i = 7, #ARGV, 2 do dead[ARGV[i]] = ARGV[i + 1] end
+  for _, claim in ipairs(claims) do
     -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
-    local doomed = is_foreign and not abandoned and count_death(P, claim, ran or '', tonumber(ARGV[4])) or {}
-    local returned, dead = restore_claim(P, due_by, claim, doomed, 'restored')
-    restored, buried = restored + returned, buried + dead
+    local doomed = is_foreign and not abandoned and not claim.epoch and count_death(P, claim, ran or '', max_crashes) or {}
+    if not claim.epoch then
+      local returned, died = restore_claim(P, due_by, claim, doomed, 'restored')
+      restored, buried = restored + returned, buried + died
+    end
   end
-  redis.call('UNLINK', P .. 'cancels')
-  if redis.call('EXISTS', P .. 'due') == 0 then
+  local returned, died, are_away = restore_away(P, claims, now, due_by, dead, max_crashes)
+  restored, buried = restored + returned, buried + died
+  if are_away == 0 then redis.call('UNLINK', P .. 'cancels') end
+  if are_away == 0 and redis.call('EXISTS', P .. 'due') == 0 then
     redis.call('UNLINK', P .. 'checkpoints', P .. 'rules', P .. 'debounced')
     drop_left(P, 'tags')
     drop_lanes(P)
   end
-  drop_left(P, 'claimed_tags')
+  if are_away == 0 then drop_left(P, 'claimed_tags') end
   return restored, buried
 end
 
@@ -91,4 +98,4 @@ if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then lease[#lease + 1],
 redis.call('HSET', P .. 'owner', unpack(lease))
 local due_by = shard_now(P, last_score)
 return {'OWNED', epoch, oldest_due(P, due_by), stamp(due_by), restored, buried, redis.call('EXISTS', P .. 'outbox'),
-  is_moved and 0 or redis.call('EXISTS', P .. 'behind')}
+  is_moved and 0 or redis.call('EXISTS', P .. 'behind'), redis.call('EXISTS', P .. 'away')}

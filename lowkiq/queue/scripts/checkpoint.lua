@@ -3,12 +3,11 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 id, 5 value
 -- returns 1, or 0 if the claim is over, or the id no longer in it   errors: FENCED
---@ shard owner
---@ claimed find read parse
+--@ away held
+--@ claimed read parse
 local P = KEYS[1]
-local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
+local refusal, claim = held_claim(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
-local claim = find_claim(P, ARGV[3], last_claim)
 if not claim then return 0 end
 local _, records = read_claim(claim)
 local record = records[ARGV[4]]

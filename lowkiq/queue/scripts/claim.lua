@@ -109,7 +109,8 @@ if has_rare and redis.call('EXISTS', P .. 'paused', P .. 'feeders') > 0 then ret
 local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
 local others = has_others and claims_in_hand(P, last_claim) or {}
 for _, claim in ipairs(others) do
-  if not string.find(ARGV[9], ' ' .. claim.number .. ' ', 1, true) then return refuse('UNSETTLED', claim.number) end
+  local is_known = claim.epoch or string.find(ARGV[9], ' ' .. claim.number .. ' ', 1, true) -- away.lua
+  if not is_known then return refuse('UNSETTLED', claim.number) end
 end
 local has_crashes = has_rare and redis.call('EXISTS', P .. 'crashes') == 1
 local has_retries = has_rare and redis.call('EXISTS', P .. 'retries') == 1

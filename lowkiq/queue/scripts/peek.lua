@@ -17,7 +17,12 @@ each(function(first, last)
       local meta = redis.call('HMGET', P .. 'meta', 'last_score', 'seen')
       if was_due(oldest * 1000000, now, tonumber(meta[1]) or 0, meta[2]) then oldest = reply[1] end
     end
-    if ARGV[i] ~= '1' and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0 then oldest = reply[1] end
+    local has_claims = ARGV[i] ~= '1' and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
+    -- Of those that are away others tell.
+    if has_claims and redis.call('EXISTS', P .. 'away') == 1 then
+      has_claims = redis.call('EXISTS', P .. 'claim') == 1 or redis.call('HLEN', P .. 'asides') > redis.call('HLEN', P .. 'away')
+    end
+    if has_claims then oldest = reply[1] end
     reply[i + 1] = oldest
   end
   return true

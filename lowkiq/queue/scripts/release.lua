@@ -1,11 +1,14 @@
 --! allow-oom
 -- release: give back a claim whose jobs have not run; or with 'lease' the shard and all its claims, if none was made
--- after this one. Crashes are not counted. Repeating it changes nothing.
+-- after this one, but for those that run: they are away from here on (away.lua). Crashes are not counted. Repeating it
+-- changes nothing.
 -- KEYS  1 shard prefix
--- ARGV  1 node, 2 epoch, 3 number of the claim, 4 'claim' or 'lease'
+-- ARGV  1 node, 2 epoch, 3 number of the claim, 4 'claim' or 'lease'; with this 5 the time in seconds of the leases of
+--       claims that run, and then their numbers
 -- returns {restored, next due or '', now, the node that stands by for the shard, and was rung, or ''}   errors: FENCED
 --@ shard clock owner oom
 --@ claimed find in_hand set_aside restore
+--@ away leave
 --@ bell ring_node oldest_due
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
@@ -16,7 +19,17 @@ free_first(P)
 local restored, number = 0, tonumber(ARGV[3])
 
 if ARGV[4] == 'lease' and last_claim <= number then
-  for _, claim in ipairs(claims_in_hand(P, last_claim)) do restored = restored + restore_claim(P, now, claim, {}) end
+  local run = {}
+  for i = 6, #ARGV do run[ARGV[i]] = true end
+  for _, claim in ipairs(claims_in_hand(P, last_claim)) do
+    if claim.epoch then
+      -- That of an earlier hold stays away.
+    elseif run[claim.number] then
+      send_away(P, claim, ARGV[1], ARGV[2], now_us() + ARGV[5] * 1000000, ARGV[5])
+    else
+      restored = restored + restore_claim(P, now, claim, {})
+    end
+  end
   local wanted = redis.call('HGET', P .. 'owner', 'wanted')
   redis.call('HDEL', P .. 'owner', 'node', 'until', 'waiting', 'abandoned', 'claim', 'last_due', 'wanted', 'bell', 'ttl',
     'open', 'alone', 'rests')

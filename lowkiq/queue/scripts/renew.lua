@@ -5,7 +5,7 @@
 -- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part); 4
 --       more for one that is kept and has cancelled jobs, 8 for one that is paused and does not rest (pausing.lua), 16 for
 --       one that has letters (letters.lua), 32 for one with jobs that wait for others (waiting.lua),
---       64 for one with jobs that recur (recurring.lua)
+--       64 for one with jobs that recur (recurring.lua), 128 for one of which claims are away (away.lua)
 --@ shard now stamp oom each
 local owners = {}
 each(function(first, last)
@@ -15,7 +15,7 @@ each(function(first, last)
   end
   return true
 end)
-local RARE, rare = {'cancels', 'paused', 'outbox', 'waits', 'recurs'}, {}
+local RARE, rare = {'cancels', 'paused', 'outbox', 'waits', 'recurs', 'away'}, {}
 for i = 1, SHARDS do
   for j, name in ipairs(RARE) do rare[i * #RARE + j - #RARE] = KEYS[i] .. name end
 end
@@ -34,6 +34,7 @@ for i = 1, SHARDS do
     if has_rare and redis.call('EXISTS', KEYS[i] .. 'outbox') == 1 then kept[i] = kept[i] + 16 end
     if has_rare and redis.call('EXISTS', KEYS[i] .. 'waits') == 1 then kept[i] = kept[i] + 32 end
     if has_rare and redis.call('EXISTS', KEYS[i] .. 'recurs') == 1 then kept[i] = kept[i] + 64 end
+    if has_rare and redis.call('EXISTS', KEYS[i] .. 'away') == 1 then kept[i] = kept[i] + 128 end
   end
 end
 return kept

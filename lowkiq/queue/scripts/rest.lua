@@ -14,13 +14,14 @@ if refusal then return refusal end
 if redis.call('EXISTS', P .. 'paused') == 0 then return 0 end
 local claims = claims_in_hand(P, last_claim)
 for _, claim in ipairs(claims) do
-  if tonumber(claim.number) > tonumber(ARGV[3]) then return 0 end
+  if not claim.epoch and tonumber(claim.number) > tonumber(ARGV[3]) then return 0 end
 end
 
 free_first(P)
 local now = shard_now(P)
 for _, claim in ipairs(claims) do
-  if not string.find(ARGV[4], ' ' .. claim.number .. ' ', 1, true) then restore_claim(P, now, claim, {}) end
+  local stays = claim.epoch or string.find(ARGV[4], ' ' .. claim.number .. ' ', 1, true) -- nothing of what is away starts
+  if not stays then restore_claim(P, now, claim, {}) end
 end
 redis.call('HSET', P .. 'owner', 'rests', ARGV[2])
 return 1

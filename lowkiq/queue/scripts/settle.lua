@@ -35,20 +35,24 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   end
 end
 
---@ shard clock owner oom
---@ claimed find restore newer acquit forget over never
+--@ shard clock oom
+--@ away held
+--@ claimed restore newer acquit forget over never
 --@ parking unpark
 --@ fewer unspace
 --@ cancelling mark
 --@ payloads fold
---@ bell oldest_due
+--@ bell oldest_due ring
 --@ notes note all
 --@ lanes forget
---@ letters write
+--@ letters write post
 --@ waiting gone
 local P = KEYS[1]
-local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
+-- The claim; and its jobs, once something needs more of it than their number: what is left of it is written at the end.
+local refusal, claim = held_claim(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
+local ids, records
+local has_changed = false
 
 local now = shard_now(P)
 
@@ -75,11 +79,6 @@ local ran, letters_at = {}, at + 1 + (ARGV[at] or 0)
 for i = at + 1, letters_at - 1 do ran[ARGV[i]] = true end
 
 local acked, failed, buried = 0, 0, 0
-
--- The claim; and its jobs, once something needs more of it than their number: what is left of it is written at the end.
-local claim = find_claim(P, ARGV[3], last_claim)
-local ids, records
-local has_changed = false
 
 local function open_claim()
   if not records then ids, records = read_claim(claim) end
@@ -338,4 +337,9 @@ if claim then
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end
 end
-return {acked, failed, buried, oldest_due(P, now), stamp(now)}
+if not (claim and claim.epoch) then return {acked, failed, buried, oldest_due(P, now), stamp(now)} end
+-- It is away: the owner, who does not look, is to learn of what waited behind it, comes back or follows.
+local oldest = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')[2]
+if oldest and tonumber(oldest) < tonumber(NEVER) then ring(P, oldest * 1000000, now) end
+if letters_at < #ARGV then ring_post(P) end
+return {acked, failed, buried, '', stamp(now)}

@@ -6,13 +6,15 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from lowkiq.errors import Paused, StaleClaim, Unsettled
-from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
+from lowkiq.errors import Fenced, Paused, StaleClaim, Unsettled
+from lowkiq.queue.shard import Held, Outcome, Owned, Released, Restored, Settled
 from lowkiq.testing.model.shard_rules import Claimed, Ran, ShardRules
 from lowkiq.testing.model.shard_state import (
     NEVER,
     SECOND,
     Asked,
+    Away,
+    ClaimName,
     Delay,
     Entry,
     Grave,
@@ -122,12 +124,15 @@ class ShardModel(ShardRules):
             return Held(str(state.node), rest / SECOND)
         has_died = is_foreign and not state.is_abandoned
         restored = buried = 0
-        for number in sorted(state.claims):
+        for number in state.own:
             doomed = self._count_death(number, dead.get(str(state.node)), max_crashes) if has_died else ()
             returned, died = self._restore(number, doomed, has_run=True)
             restored, buried = restored + returned, buried + died
-        state.cancels.clear()
-        if not state.queued:
+        returned, died = self._restore_away(dead, max_crashes)
+        restored, buried = restored + returned, buried + died
+        if not state.away:
+            state.cancels.clear()
+        if not state.queued and not state.away:
             state.rules.clear()
             state.debounced.clear()
         state.epoch = self._next_epoch()
@@ -137,7 +142,9 @@ class ShardModel(ShardRules):
         state.bell, state.waiting, state.open = bell, None, None
         state.rests = None if state.paused is None else state.epoch
         has_parked = any(entry.waits for entry in state.queued.values())
-        return Owned(str(state.epoch), self._arm(), restored, buried, has_parked=has_parked)
+        return Owned(
+            str(state.epoch), self._arm(), restored, buried, has_parked=has_parked, has_away=bool(state.away)
+        )
 
     def _next_epoch(self) -> int:
         """It rises with the clock; after that was set back from where epochs are, and soon by the clock again."""
@@ -154,14 +161,37 @@ class ShardModel(ShardRules):
             return [0]
         state.until = self.now + ttl
         is_restless = state.paused is not None and state.rests != epoch
-        return [(2 if state.wanted not in {None, node} else 1) + (4 if state.cancels else 0) + 8 * is_restless]
+        wanted = 2 if state.wanted not in {None, node} else 1
+        return [wanted + (4 if state.cancels else 0) + 8 * is_restless + (128 if state.away else 0)]
 
-    def release(self, node: str, epoch: int, number: int, what: str) -> Released:
+    def renew_away(self, node: str, epoch: int, number: int, ttl: int) -> list[int]:
+        try:
+            name = self._held(node, epoch, number)
+        except Fenced:
+            return [0]
+        if not self._is_there(name):
+            return [0]
+        if isinstance(name, tuple):
+            self.state.away[name].until, self.state.away[name].ttl = self.now + ttl, ttl
+        return [1 + (4 if self.state.cancels else 0)]
+
+    def restore_away(self, node: str, epoch: int, max_crashes: int, dead: Mapping[str, Ran]) -> Restored:
+        self._fence(node, epoch)
+        restored, buried = self._restore_away(dead, max_crashes)
+        return Restored(restored, buried, len(self.state.away), self._arm())
+
+    def release(
+        self, node: str, epoch: int, number: int, what: str, ttl: int = 0, away: Collection[int] = ()
+    ) -> Released:
         state = self.state
         self._fence(node, epoch)
         restored = 0
         if what == "lease" and state.claim_number <= number:
-            restored = sum(self._restore(number)[0] for number in sorted(state.claims))
+            restored = sum(self._restore(other)[0] for other in state.own if other not in away)
+            for other in state.own:
+                alone = state.alone[1] if state.alone and state.alone[0] == other else ""
+                state.claims[epoch, other] = state.claims.pop(other)
+                state.away[epoch, other] = Away(node, self.now + ttl, ttl, alone=alone)
             told = state.wanted or ""
             state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
             state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
@@ -176,9 +206,12 @@ class ShardModel(ShardRules):
             state.claim_number, state.open = number, None
         return Released(restored, self._arm(), "")
 
-    def abandon(self, node: str, epoch: int) -> int:
-        self._fence(node, epoch)
-        self.state.is_abandoned = True
+    def abandon(self, node: str, epoch: int, number: int | None = None) -> int:
+        if number is None:
+            self._fence(node, epoch)
+            self.state.is_abandoned = True
+        elif isinstance(name := self._held(node, epoch, number), tuple):
+            self.state.away[name].is_left = True
         return 1
 
     # ── nodes: claims ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,7 +236,7 @@ class ShardModel(ShardRules):
             raise StaleClaim
         if state.paused is not None:
             raise Paused
-        if unknown := state.claims.keys() - set(known):
+        if unknown := set(state.own) - set(known):
             raise Unsettled(str(min(unknown)))
         state.claim_number, state.open = number, None
         self._follow_clock_back()
@@ -259,37 +292,43 @@ class ShardModel(ShardRules):
         return value if score in entry.payloads.values() else None
 
     def checkpoint(self, node: str, epoch: int, number: int, id: str, value: bytes) -> bool:
-        self._fence(node, epoch)
-        entry = self.state.claims.get(number, {}).get(id)
+        entry = self.state.claims.get(self._held(node, epoch, number), {}).get(id)
         if entry is None:
             return False
         self.state.checkpoints[id] = (min(entry.payloads.values()), value)
         return True
 
     def isolate(self, node: str, epoch: int, number: int, id: str, *, is_alone: bool) -> bool:
-        state = self.state
-        self._fence(node, epoch)
-        if number != state.claim_number and number not in state.claims:
+        state, name = self.state, self._held(node, epoch, number)
+        if not self._is_there(name):
             return False
-        if is_alone:
+        if isinstance(name, tuple):
+            away = state.away[name]
+            away.alone = id if is_alone else "" if away.alone == id else away.alone
+        elif is_alone:
             state.alone = (number, id)
         elif state.alone == (number, id):
             state.alone = None
         return True
 
     def settle(self, node: str, epoch: int, number: int, outcome: Outcome) -> Settled:
-        state = self.state
-        self._fence(node, epoch)
+        state, name = self.state, self._held(node, epoch, number)
         before = dict(state.counters)
         buried = self.places = 0
-        if claim := state.claims.get(number):
-            buried = self._settle(number, claim, outcome)
+        if claim := state.claims.get(name):
+            buried = self._settle(name, claim, outcome)
             if not claim:
-                state.claims.pop(number, None)
-        acked, failed = (state.counters[name] - before[name] for name in ("processed", "failed"))
-        return Settled(acked, failed, buried, self._arm())
+                self._restore(name)
+        acked, failed = (state.counters[one] - before[one] for one in ("processed", "failed"))
+        if isinstance(name, int):
+            return Settled(acked, failed, buried, self._arm())
+        # The owner, who does not look, learns of what comes back.
+        due = min((entry.due for entry in state.queued.values() if not entry.waits), default=NEVER)
+        if due < NEVER:
+            self._ring(due, self._shard_now())
+        return Settled(acked, failed, buried, None)
 
-    def _settle(self, number: int, claim: Claimed, outcome: Outcome) -> int:
+    def _settle(self, number: ClaimName, claim: Claimed, outcome: Outcome) -> int:
         """Ends jobs of a claim. Returns how many were buried."""
         self._drop_cancelled(number, (row.id for row in outcome.spoiled))
         buried = sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
@@ -331,9 +370,9 @@ class ShardModel(ShardRules):
     def rest(self, node: str, epoch: int, number: int, in_hand: Collection[int]) -> bool:
         state = self.state
         self._fence(node, epoch)
-        if state.paused is None or max(state.claims, default=0) > number:
+        if state.paused is None or max(state.own, default=0) > number:
             return False
-        for other in sorted(state.claims.keys() - set(in_hand)):
+        for other in set(state.own) - set(in_hand):
             self._restore(other)
         state.rests = epoch
         return True
@@ -438,9 +477,9 @@ class ShardModel(ShardRules):
     def cancel(self, layout: str, id: str) -> int:
         self._check_layout(layout)
         state = self.state
-        number = next((number for number, claim in state.claims.items() if id in claim), None)
-        if number is not None:
-            state.cancels[id] = (state.epoch, number)
+        name = next((name for name, claim in state.claims.items() if id in claim), None)
+        if name is not None:
+            state.cancels[id] = name if isinstance(name, tuple) else (state.epoch, name)
         elif id not in state.queued:
             return 0
         if id in state.queued:

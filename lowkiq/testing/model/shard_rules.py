@@ -13,6 +13,7 @@ from lowkiq.testing.model.shard_state import (
     NEVER,
     SECOND,
     Asked,
+    ClaimName,
     Entry,
     Grave,
     Kept,
@@ -34,12 +35,12 @@ FEW = 16
 Ran = tuple[tuple[int, int, int], ...] | None
 
 
-def suspected(state: ShardState, number: int, ran: Ran) -> list[str]:
+def suspected(state: ShardState, name: ClaimName, ran: Ran) -> list[str]:
     """Which ids of that claim may have killed their node."""
-    ids = list(state.claims[number])
+    ids = list(state.claims[name])
     if ran is None:
         return ids
-    run = {run[0]: run for run in ran}.get(number)
+    run = {run[0]: run for run in ran}.get(name if isinstance(name, int) else name[1])
     if run is None:
         return []
     _, jobs, after = run
@@ -78,6 +79,18 @@ class ShardRules:
     def _fence(self, node: str, epoch: int) -> None:
         if (self.state.node, self.state.epoch) != (node, epoch):
             raise Fenced
+
+    def _held(self, node: str, epoch: int, number: int) -> ClaimName:
+        """The name of a node's claim, be it over. Raises Fenced: it has none such."""
+        if (self.state.node, self.state.epoch) == (node, epoch):
+            return number
+        away = self.state.away.get((epoch, number))
+        if away is None or away.node != node:
+            raise Fenced
+        return epoch, number
+
+    def _is_there(self, name: ClaimName) -> bool:
+        return name in self.state.claims or name == self.state.claim_number
 
     def _shard_now(self) -> int:
         """Not behind the last score, unless that is so far ahead that the clock must have been set back."""
@@ -250,22 +263,29 @@ class ShardRules:
         if entry and entry.waits and id not in self.state.held:
             entry.waits, entry.due = False, min(entry.due, self._shard_now())
 
-    def _count_death(self, number: int, ran: Ran, max_crashes: int) -> set[str]:
+    def _is_alone(self, name: ClaimName, id: str) -> bool:
+        if isinstance(name, tuple):
+            return self.state.away[name].alone == id
+        return self.state.alone == (name, id)
+
+    def _count_death(self, name: ClaimName, ran: Ran, max_crashes: int) -> set[str]:
         """Returns who of that claim is to be buried."""
         state, doomed = self.state, set()
-        for id in suspected(state, number, ran):
-            was_alone = state.alone == (number, id)
+        for id in suspected(state, name, ran):
+            was_alone = self._is_alone(name, id)
             deaths = state.crashes if was_alone or id not in state.crashes else state.crowds
             deaths[id] = deaths.get(id, 0) + 1
             if was_alone and deaths[id] >= max_crashes:
                 doomed.add(id)
         return doomed
 
-    def _restore(self, number: int, doomed: Collection[str] = (), *, has_run: bool = False) -> tuple[int, int]:
+    def _restore(self, number: ClaimName, doomed: Collection[str] = (), *, has_run: bool = False) -> tuple[int, int]:
         """What has not run may start again at once."""
         state = self.state
         cancelled = state.cancelled
         claimed = state.claims.pop(number, {})
+        if isinstance(number, tuple):
+            state.away.pop(number, None)
         restored = buried = 0
         for id, entry in claimed.items():
             if (number, id) in cancelled:
@@ -282,6 +302,19 @@ class ShardRules:
                     state.spaced.pop(id, None)
                 restored += 1
             state.cancels.pop(id, None)
+        return restored, buried
+
+    def _restore_away(self, dead: Mapping[str, Ran], max_crashes: int) -> tuple[int, int]:
+        """Claims whose lease has run out, or whose node is known to be dead, go back."""
+        restored = buried = 0
+        for name, away in list(self.state.away.items()):
+            if away.node not in dead:
+                away.until = min(away.until, self.now + away.ttl)  # later it lasts by a clock that was set back since
+                if away.until > self.now:
+                    continue
+            doomed = () if away.is_left else self._count_death(name, dead.get(away.node), max_crashes)
+            returned, died = self._restore(name, doomed, has_run=True)
+            restored, buried = restored + returned, buried + died
         return restored, buried
 
     def _left(self, id: str) -> int | None:
@@ -302,7 +335,7 @@ class ShardRules:
         self._unpark(id)
         self.state.cancels.pop(id, None)
 
-    def _drop_cancelled(self, number: int, ids: Iterable[str]) -> None:
+    def _drop_cancelled(self, number: ClaimName, ids: Iterable[str]) -> None:
         for _, id in {(number, id) for id in ids} & self.state.cancelled:
             del self.state.claims[number][id]
             self._let_go(id)

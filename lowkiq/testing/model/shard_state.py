@@ -102,13 +102,31 @@ class Kept(NamedTuple):
     rule: FewerRule | None = None
 
 
+#: The number of an owner's claim; of one that has outlived its owner's hold the epoch under which it was made, too.
+ClaimName = int | tuple[int, int]
+
+
+@dataclass
+class Away:
+    """The lease of a claim that has outlived its owner's hold of the shard."""
+
+    node: str
+    until: int
+    ttl: int
+    is_left: bool = False
+    #: The suspect of it that runs alone on its node.
+    alone: str = ""
+
+
 @dataclass
 class ShardState:
     """All that a shard holds, and which bells beside it say that their threads listen."""
 
     queued: dict[str, Entry] = field(default_factory=dict)
     #: Claims in hand by their numbers; none is empty.
-    claims: dict[int, dict[str, Entry]] = field(default_factory=dict)
+    claims: dict[ClaimName, dict[str, Entry]] = field(default_factory=dict)
+    #: Those of them that are away.
+    away: dict[tuple[int, int], Away] = field(default_factory=dict)
     morgue: dict[str, Grave] = field(default_factory=dict)
     crashes: dict[str, int] = field(default_factory=dict)
     crowds: dict[str, int] = field(default_factory=dict)
@@ -158,6 +176,11 @@ class ShardState:
     idle: set[str] = field(default_factory=set)
 
     @property
+    def own(self) -> list[int]:
+        """The numbers of the owner's claims."""
+        return sorted(name for name in self.claims if isinstance(name, int))
+
+    @property
     def claimed(self) -> dict[str, Entry]:
         """The jobs of all claims."""
         return {id: entry for claim in self.claims.values() for id, entry in claim.items()}
@@ -170,11 +193,11 @@ class ShardState:
         )
 
     @property
-    def cancelled(self) -> set[tuple[int, str]]:
+    def cancelled(self) -> set[tuple[ClaimName, str]]:
         """The claims and ids of the runs that are cancelled. A mark of any other run counts for nothing."""
         return {
-            (number, id)
-            for number, claim in self.claims.items()
+            (name, id)
+            for name, claim in self.claims.items()
             for id in claim
-            if self.cancels.get(id) == (self.epoch, number)
+            if self.cancels.get(id) == (name if isinstance(name, tuple) else (self.epoch, name))
         }

@@ -44,16 +44,16 @@ def test_shards_of_a_node_that_never_came_are_run_by_another_and_given_back_when
     assert {pid for _, pid, jobs, *_ in nodes.records("start") if jobs.get(IDS[0])} <= {first.pid, second.pid}
 
 
-def test_a_job_that_runs_at_a_foster_ends_there_before_the_shard_is_given_back(nodes: Nodes) -> None:
+def test_a_job_that_runs_at_a_foster_ends_there_though_the_shard_is_given_back_at_once(nodes: Nodes) -> None:
     nodes._options["concurrency"] = 1  # so a job of each shard runs
     nodes.push(*({"id": id, "payload": {"gate": "go"}} for id in IDS[:20]))
     first = nodes.start(lease_ttl=6, threads_per_node=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
     wait_until(lambda: len(nodes.records("start")) == SHARDS, within=60)
     second = nodes.start(lease_ttl=6, node={"node_number": 1, "number_of_nodes": 2}).wait_ready()
-    wait_until(lambda: len(second.logged("standing_by")) == SHARDS // 2)
-    assert not first.logged("foster_ended")
-    nodes.open("go")
     wait_until(lambda: len(first.logged("foster_ended")) == SHARDS // 2)
+    wait_until(lambda: owned(nodes, second.pid) == ([1, 3, 5], []), within=60)
+    assert not nodes.records("end")
+    nodes.open("go")
     wait_until(nodes.is_done)
     assert overlaps(nodes.records("start", "end", "overlap")) == []
     starts = [id for _, _, jobs, *_ in nodes.records("start") for id in jobs]

@@ -18,7 +18,7 @@ from lowkiq.queue.shard import Owned, peek
 from lowkiq.telemetry.texts import MARK
 from lowkiq.testing.model.shard_model import ShardModel
 from lowkiq.testing.model.shard_rules import Ran
-from lowkiq.testing.model.shard_state import SECOND, Asked, Delay
+from lowkiq.testing.model.shard_state import SECOND, Asked, ClaimName, Delay
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
@@ -79,9 +79,11 @@ WITH_FEWER = (*WITH_UNDO, *["push_fewer"] * 8)
 WAITS = (None, None, (SECOND, 3 * SECOND), (5 * SECOND, 16 * SECOND), (30 * SECOND, 30 * SECOND))
 THROTTLES = (None, None, 5 * SECOND, 60 * SECOND, 0)
 KEEPS = ("", "", "last", "last", "first", "all")
+#: Where nodes leave the shard while their claims run on, too.
+WITH_AWAY = (*HAPPENINGS, *["leave"] * 4, *["work_away"] * 6, *["restore_away"] * 2)
 EVERYTHING = (
     *(*WITH_UNDO, *["push_fewer"] * 4, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4),
-    *(*["unblock"] * 2, *["push_fairly"] * 6),
+    *(*["unblock"] * 2, *["push_fairly"] * 6, *["leave"] * 2, *["work_away"] * 3, "restore_away"),
 )
 #: Where Redis fails over now and then, and has lost the last lease.
 WITH_FAILOVERS = (*HAPPENINGS, *["fail_over"] * 6, *["move_the_clock"] * 3)
@@ -236,6 +238,7 @@ class History:
             node = random.choice(others)
             # Who says that the holder is dead may be wrong.
             dead = {self.state.node: self.ran(random)} if self.state.node and random.random() < 0.5 else {}
+            dead |= self.dead_of_away(random)
             self.ask(node, node.acquire(dead, is_foster=random.random() < 0.3), journey)
 
     def work(self, random: Random, journey: str) -> None:
@@ -287,7 +290,7 @@ class History:
     def leave_a_mark(self, random: Random, journey: str) -> None:
         """An older Lowkiq has ended a cancelled run, and knew of no mark."""
         over = [number for number in range(self.state.claim_number) if number not in self.state.claims]
-        earlier = [(self.state.epoch - 1, number) for number in (*self.state.claims, self.state.claim_number)]
+        earlier = [(self.state.epoch - 1, number) for number in (*self.state.own, self.state.claim_number)]
         mark, id = random.choice([*((self.state.epoch, number) for number in over), *earlier]), random.choice(IDS)
         if id not in self.state.cancels:
             self.shard.redis.hset(self.shard.key("cancels"), id, f"{mark[0]} {mark[1]}")
@@ -316,7 +319,31 @@ class History:
             self.nodes[slot] = self.new_node(slot)
         other = self.nodes[(slot + 1) % len(self.nodes)]
         if other.epoch is None and random.random() < 0.8:
-            self.ask(other, other.acquire({node.name: self.ran(random)}, is_foster=False), "well")
+            dead = {node.name: self.ran(random), **self.dead_of_away(random)}
+            self.ask(other, other.acquire(dead, is_foster=False), "well")
+
+    # ── claims that are away ────────────────────────────────────────────────────────────────────────────────────────
+
+    def leave(self, random: Random, journey: str) -> None:
+        if node := self.some_owner(random):
+            message = node.leave(random)
+            self.ask(node, message, journey)
+
+    def work_away(self, random: Random, journey: str) -> None:
+        if working := [node for node in self.nodes if node.away]:
+            node = random.choice(working)
+            self.ask(node, node.of_away(random), journey)
+        else:
+            self.work(random, journey)
+
+    def restore_away(self, random: Random, journey: str) -> None:
+        if node := self.some_owner(random):
+            self.ask(node, node.restore_away(self.dead_of_away(random)), journey)
+
+    def dead_of_away(self, random: Random) -> dict[str, Ran]:
+        """Some of those who have claims that are away, whom somebody takes for dead, and may be wrong."""
+        nodes = sorted({away.node for away in self.state.away.values()})
+        return {node: self.ran(random) for node in nodes if random.random() < 0.3}
 
     def fail_over(self, random: Random, journey: str) -> None:
         """A primary takes over that knows nothing of the last lease, whose owner goes on for a while."""
@@ -343,8 +370,8 @@ class History:
             return None if random.random() < 0.7 else ()
         # Another number now and then, and none below zero: what a push has handed over is claim 0.
         return tuple(
-            (abs(number - (random.random() < 0.1)), random.randint(1, 2), random.randint(0, len(claim)))
-            for number, claim in self.state.claims.items()
+            (abs(_number(name) - (random.random() < 0.1)), random.randint(1, 2), random.randint(0, len(claim)))
+            for name, claim in self.state.claims.items()
             if random.random() < 0.8
         )
 
@@ -463,7 +490,7 @@ class History:
         queued = [entry for entry in state.queued.values() if not entry.waits]
         for busy in (False, True):
             (due_in,) = self.shard.caller.run(peek([self.shard.shard], [busy]))
-            assert (due_in is None) == (not queued and (busy or not state.claimed))
+            assert (due_in is None) == (not queued and (busy or not state.own))
         for where, held in (("queue", state.queued), ("claim", state.claimed), ("morgue", state.morgue)):
             fetched = self.fetch(where)
             assert fetched == {id: set(entry.payloads.items()) for id, entry in held.items()}
@@ -497,9 +524,8 @@ class History:
             self.deliver(messages.let_go(RIGHT, sorted(self.state.held)))
         self.move_clock(1_000_000)
         last = self.new_node(9)
-        reply = self.ask(
-            last, last.acquire({self.state.node: None} if self.state.node else {}, is_foster=False), "well"
-        )
+        dead = dict.fromkeys([*filter(None, [self.state.node]), *(away.node for away in self.state.away.values())])
+        reply = self.ask(last, last.acquire(dead, is_foster=False), "well")
         assert isinstance(reply, Owned)
         for id in [id for id, entry in self.state.queued.items() if entry.blocked]:
             self.deliver(messages.action(RIGHT, "unblock", "retry", id))
@@ -518,6 +544,10 @@ class History:
         self.witness.at_the_end(self.state)
         assert self.shard.names() == {"meta", "owner"}
         assert set(self.shard.redis.hkeys(self.shard.key("owner"))) == {b"epoch"}
+
+
+def _number(name: ClaimName) -> int:
+    return name if isinstance(name, int) else name[1]
 
 
 class _Acks(Random):  # whatever there is to choose from, a job is done

@@ -13,11 +13,11 @@ from typing import Any
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import Outcome, Owned
-from lowkiq.testing.model.shard_rules import suspected
-from lowkiq.testing.model.shard_state import Entry, ShardState, all_asked, lowest_first
+from lowkiq.queue.shard import Outcome, Owned, Restored
+from lowkiq.testing.model.shard_rules import Ran, suspected
+from lowkiq.testing.model.shard_state import ClaimName, Entry, ShardState, all_asked, lowest_first
 from tests.queue.model.lanes_witness import LanesWitness
-from tests.queue.model.messages import FENCED, Message
+from tests.queue.model.messages import FENCED, OF_CLAIMS, Message
 
 #: An id and one of its payloads.
 Token = tuple[str, bytes]
@@ -75,7 +75,7 @@ class Witness:
             assert not new, f"paused: {message} has claimed {new}"
         if after.rests is not None and before.rests is None and not isinstance(reply, Owned):
             assert message.script == "rest", f"paused: {message} says that its owner rests"
-            left = after.claims.keys() - set(message.in_hand)
+            left = set(after.own) - set(message.in_hand)
             assert not left, f"paused: {message} rests with claims {left}, which may still start"
         taken = (after.claimed.keys() - before.claimed.keys()) & before.held.keys()
         assert not taken, f"held: {message} has claimed {taken}"
@@ -85,11 +85,14 @@ class Witness:
 
     # ── I1 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @staticmethod
     def _i1_only_the_owner_changes_the_claim(
-        message: Message, reply: Any, before: ShardState, after: ShardState
+        self, message: Message, reply: Any, before: ShardState, after: ShardState
     ) -> None:
-        if message.script in FENCED:
+        self._i1_who_has_a_claim_that_is_away_changes_it(message, reply, before, after)
+        if _is_of_away(message, before):
+            owners = [(state.node, state.epoch, state.until, state.claim_number) for state in (before, after)]
+            assert owners[0] == owners[1], f"I1: {message} of a claim that is away changed the owner"
+        elif message.script in FENCED:
             if (message.node, message.epoch) != (before.node, before.epoch):
                 assert after == before, f"I1: {message} changed a shard that {before.node} owns at {before.epoch}"
                 # Of finish, the settle and the claim that follow find out why.
@@ -103,6 +106,20 @@ class Witness:
             assert (after.node, after.epoch) == (before.node, before.epoch), f"I1: {message} changed the owner"
         elif not isinstance(reply, Owned):
             assert after.claims == before.claims, f"I1: {message} was refused and changed a claim"
+
+    def _i1_who_has_a_claim_that_is_away_changes_it(
+        self, message: Message, reply: Any, before: ShardState, after: ShardState
+    ) -> None:
+        for name, away in before.away.items():
+            is_over = away.until <= self.now or away.node in message.details.get("dead", ())
+            if isinstance(reply, Owned | Restored) and is_over:
+                assert name not in after.away, f"I1: {message} left a claim of {away.node}, which is gone"
+            elif _is_of_away(message, before) and name == _name(message, before):
+                assert name in after.away or message.script == "settle", f"I1: {message} ended a claim"
+            else:
+                assert after.claims.get(name) == before.claims[name], f"I1: {message} changed the claim {name}"
+                known = replace(away, until=min(away.until, self.now + away.ttl))  # a clock may have been set back
+                assert after.away.get(name) in (away, known), f"I1: {message} changed the lease of {name}"
 
     # ── I2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,12 +173,17 @@ class Witness:
             open = (before.epoch, before.claim_number)
             assert before.open == open, f"I4: {message} put jobs into claim {before.open} of {open}"
             assert not before.claims, f"I4: {message} was handed over beside {before.claims}"
+        elif new and message.script == "release":
+            for name in new:
+                assert isinstance(name, tuple), f"I4: {message} made claim {name}"
+                was = before.claims[name[1]]
+                assert name[0] == before.epoch and after.claims[name] == was, f"I4: {message} changed {name}"
         elif new:
             assert message.script == "claim", f"I4: {message} put jobs into claims {new}"
             assert new == {message.number}, f"I4: {message} put jobs into claims {new}"
             assert message.number > before.claim_number, f"I4: claim {message.number} after {before.claim_number}"
             assert after.claim_number == message.number, f"I4: {message} is kept as {after.claim_number}"
-            assert before.claims.keys() <= set(message.known), f"I4: {message} beside {before.claims.keys()}"
+            assert set(before.own) <= set(message.known), f"I4: {message} beside {before.claims.keys()}"
         if message.script == "finish" and after != before:
             open = (message.epoch, message.following)
             assert before.claim_number == message.number, f"I4: {message} ended claim {before.claim_number}"
@@ -172,7 +194,7 @@ class Witness:
         if message.script in {"claim", "push", "push_apart", "settle", "finish", "isolate"} or (
             message.script == "release" and message.what == "claim"
         ):
-            others = before.claims.keys() - {message.details.get("number")}
+            others = before.claims.keys() - {_name(message, before)}
             assert all(after.claims.get(number) == before.claims[number] for number in others), (
                 f"I4: {message} changed another claim"
             )
@@ -186,13 +208,14 @@ class Witness:
             assert after == before, f"I5: {message} changed what it was not to finish"
         if message.script not in {"settle", "finish"} or reply is Fenced or reply is None:
             return
-        claim = before.claims.get(message.number, {})
+        name = _name(message, before)
+        claim = before.claims.get(name, {})
         if not claim and message.script == "settle":
             # It may have the owner rung once more, in vain.
             assert replace(after, waiting=before.waiting) == before, f"I5: {message} changed {before.claims.keys()}"
             assert reply[:3] == (0, 0, 0), f"I5: {message} says that it moved {reply}"
         spoiled = {row.id for row in _outcome(message).spoiled}
-        for id in claim.keys() - after.claims.get(message.number, {}).keys():
+        for id in claim.keys() - after.claims.get(name, {}).keys():
             outcome = (message.epoch, message.number, id)
             assert outcome not in self._outcomes, f"I5: {id} ended twice in {message}"
             self._outcomes.add(outcome)
@@ -230,20 +253,30 @@ class Witness:
             assert suspects in [claim.keys() for claim in after.claims.values()], f"I7: {suspects} claimed with others"
 
     def _i7_count(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
-        if isinstance(reply, Owned) and before.node not in {None, message.node} and not before.is_abandoned:
-            for number, claim in before.claims.items():
-                ran = suspected(before, number, message.dead.get(before.node))
-                for id in claim:
-                    if (number, id) not in before.cancelled:
-                        self._i7_is_judged_alone(number, id, before, after, ran=id in ran)
-        elif isinstance(reply, Owned):
-            assert reply.buried == 0, "I7: buried, and nobody had died"
+        if isinstance(reply, Owned | Restored):
+            died = self._died(message, reply, before)
+            for name, ran in died.items():
+                suspects = suspected(before, name, ran)
+                for id in before.claims[name]:
+                    if (name, id) not in before.cancelled:
+                        self._i7_is_judged_alone(name, id, before, after, ran=id in suspects)
+            assert died or reply.buried == 0, "I7: buried, and nobody had died"
         elif message.script in {"settle", "finish"} and reply is not Fenced:
             not_run = {row.id for row in _outcome(message).limited}
             for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before) - not_run:
                 self._acquit(id)
         else:
             self._i7_of_actions(message, before, after)
+
+    def _died(self, message: Message, reply: Any, before: ShardState) -> dict[ClaimName, Ran]:
+        """The claims of those who have died, and what of these is known to have run."""
+        died: dict[ClaimName, Ran] = {}
+        if isinstance(reply, Owned) and before.node not in {None, message.node} and not before.is_abandoned:
+            died = dict.fromkeys(before.own, message.dead.get(before.node))
+        for name, away in before.away.items():
+            if not away.is_left and (away.node in message.dead or away.until <= self.now):
+                died[name] = message.dead.get(away.node)
+        return died
 
     def _i7_of_actions(self, message: Message, before: ShardState, after: ShardState) -> None:
         if message.script in {"drop", "bury", "cancel", "put_away"}:
@@ -267,10 +300,13 @@ class Witness:
         self._deaths.pop(id, None)
         self._crowds.pop(id, None)
 
-    def _i7_is_judged_alone(self, number: int, id: str, before: ShardState, after: ShardState, *, ran: bool) -> None:
+    def _i7_is_judged_alone(
+        self, number: ClaimName, id: str, before: ShardState, after: ShardState, *, ran: bool
+    ) -> None:
         """Only what ran is suspected, and none of them is buried that did not run alone; such deaths are bounded."""
         entry = before.claims[number][id]
-        was_alone = ran and before.alone == (number, id)
+        alone = before.alone == (number, id) if isinstance(number, int) else before.away[number].alone == id
+        was_alone = ran and alone
         if was_alone or (ran and id not in self._deaths):
             self._deaths[id] += 1
         elif ran:
@@ -390,6 +426,21 @@ class Witness:
                 assert not run & (found - known), f"a cancelled run came back to the {where}: {id}"
 
 
+def _name(message: Message, before: ShardState) -> Any:
+    """The claim that it speaks of."""
+    number = message.details.get("number")
+    return (message.epoch, number) if _is_of_away(message, before) else number
+
+
+def _is_of_away(message: Message, before: ShardState) -> bool:
+    """It comes from who has a claim that is away, and speaks of that."""
+    if message.script not in OF_CLAIMS or (message.node, message.epoch) == (before.node, before.epoch):
+        return False
+    name: Any = (message.epoch, message.details.get("number"))
+    away = before.away.get(name)
+    return away is not None and away.node == message.node
+
+
 def _is_more(entries: dict[str, Entry], before: dict[str, Entry]) -> bool:
     return bool(_tokens(entries) - _tokens(before))
 
@@ -430,7 +481,7 @@ def _outcome(message: Message) -> Any:
 
 def _given_back(message: Message, before: ShardState) -> set[str]:
     """The ids that a settle returns to the queue as they were."""
-    outcome, claim = _outcome(message), before.claims.get(message.number, {})
+    outcome, claim = _outcome(message), before.claims.get(_name(message, before), {})
     back = set(outcome.released)
     if outcome.rest == "release":
         rows = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited)
@@ -447,18 +498,20 @@ def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
         return _skipped(message, before)
     ended: Counter[Token] = Counter()
     is_owner = message.script in {"settle", "finish"} and (message.node, message.epoch) == (before.node, before.epoch)
+    is_owner = is_owner or (message.script == "settle" and _is_of_away(message, before))
+    name = _name(message, before)
     if not is_owner or (message.script == "finish" and reply is None):
         return ended
     outcome = _outcome(message)
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
     going_back = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited)
     others = {*outcome.released, *(row.id for row in going_back)}
-    for id, entry in before.claims.get(message.number, {}).items():
+    for id, entry in before.claims.get(name, {}).items():
         if id in outcome.acked or (outcome.rest == "ack" and id not in others):
             ended.update({(id, payload) for payload in entry.payloads} - spoiled)
     for row in outcome.exhausted:
-        claimed = before.claims.get(message.number, {}).get(row.id)
-        if row.fate == "discard" and claimed and (message.number, row.id) not in before.cancelled:
+        claimed = before.claims.get(name, {}).get(row.id)
+        if row.fate == "discard" and claimed and (name, row.id) not in before.cancelled:
             left = [(payload, score) for payload, score in claimed.payloads.items() if (row.id, payload) not in spoiled]
             ended.update((row.id, payload) for payload, _ in lowest_first(dict(left))[:1])
     return ended

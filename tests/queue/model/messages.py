@@ -21,8 +21,14 @@ from lowkiq.testing.model.shard_model import ShardModel
 from lowkiq.testing.model.shard_rules import Ran
 from lowkiq.testing.model.shard_state import SECOND, Asked, Delay, Tags, TakenJob, all_asked
 
-#: Those that only the owner of a shard may send.
-FENCED = frozenset({"renew", "claim", "isolate", "checkpoint", "settle", "finish", "rest", "release", "abandon"})
+#: Those that only the owner of a shard may send; and those of them that who has a claim that is away may send, too.
+FENCED = frozenset(
+    {
+        "renew", "renew_away", "restore_away", "claim", "isolate", "checkpoint", "settle", "finish", "rest", "release",
+        "abandon",
+    }
+)  # fmt: skip
+OF_CLAIMS = frozenset({"renew_away", "isolate", "checkpoint", "settle", "abandon"})
 
 
 class Message(NamedTuple):
@@ -114,21 +120,39 @@ def renew(node: str, epoch: int, ttl: int) -> Message:
     )
 
 
-def release(node: str, epoch: int, number: int, what: Any) -> Message:
+def release(node: str, epoch: int, number: int, what: Any, ttl: int = 0, away: Sequence[int] = ()) -> Message:
     return Message(
         "release",
-        {"node": node, "epoch": epoch, "number": number, "what": what},
-        lambda shard: shard.release(node, str(epoch), number, what),
-        lambda model: model.release(node, epoch, number, what),
+        {"node": node, "epoch": epoch, "number": number, "what": what, "away": away},
+        lambda shard: shard.release(node, str(epoch), number, what, ttl / SECOND, away),
+        lambda model: model.release(node, epoch, number, what, ttl, away),
     )
 
 
-def abandon(node: str, epoch: int) -> Message:
+def renew_away(node: str, epoch: int, number: int, ttl: int) -> Message:
+    return Message(
+        "renew_away",
+        {"node": node, "epoch": epoch, "number": number},
+        lambda shard: store.renew_away([(shard, str(epoch), number)], node, ttl / SECOND),
+        lambda model: model.renew_away(node, epoch, number, ttl),
+    )
+
+
+def restore_away(node: str, epoch: int, max_crashes: int, dead: Mapping[str, Ran]) -> Message:
+    return Message(
+        "restore_away",
+        {"node": node, "epoch": epoch, "dead": dead},
+        lambda shard: shard.restore_away(node, str(epoch), max_crashes, _dead(shard, dead)),
+        lambda model: model.restore_away(node, epoch, max_crashes, dead),
+    )
+
+
+def abandon(node: str, epoch: int, number: int | None = None) -> Message:
     return Message(
         "abandon",
-        {"node": node, "epoch": epoch},
-        lambda shard: shard.abandon(node, str(epoch)),
-        lambda model: model.abandon(node, epoch),
+        {"node": node, "epoch": epoch, "number": number},
+        lambda shard: shard.abandon(node, str(epoch), number),
+        lambda model: model.abandon(node, epoch, number),
     )
 
 

@@ -61,10 +61,14 @@ class NodeAgent:
         self._layout = layout
         self._max_crashes = max_crashes
         self.epoch: int | None = None
+        self._number = 0
+        #: Claims that run on though it has left their shard, by the epoch and number of each.
+        self.away: dict[tuple[int, int], Hand] = {}
         self._begin()
 
     def _begin(self) -> None:
-        self._number = 0
+        # As long as some run on, their numbers are not given again.
+        self._number = self._number if self.away else 0
         #: The number of the claim that found nothing, if none was asked for since.
         self._open = 0
         #: Claims in hand by their numbers.
@@ -86,6 +90,33 @@ class NodeAgent:
     def release(self, what: str, number: int | None = None) -> Message:
         return messages.release(self.name, self._known_epoch, self._number if number is None else number, what)
 
+    def leave(self, random: Random) -> Message:
+        """It leaves the shard, while some of its claims run on. To do so again says the same of those."""
+        runs_on = [number for number in sorted(self.hands) if random.random() < 0.8]
+        self.away |= {(self._known_epoch, number): self.hands.pop(number) for number in runs_on}
+        self.hands.clear()
+        away = sorted(number for epoch, number in self.away if epoch == self.epoch)
+        return messages.release(self.name, self._known_epoch, self._number, "lease", TTL, away)
+
+    def of_away(self, random: Random) -> Message:
+        """Something of a claim that runs on."""
+        (epoch, number), hand = random.choice(sorted(self.away.items(), key=lambda item: item[0]))
+        match random.choice(["settle", "settle", "settle", "renew", "checkpoint", "isolate", "abandon"]):
+            case "renew":
+                return messages.renew_away(self.name, epoch, number, TTL)
+            case "checkpoint" if hand.jobs:
+                return messages.checkpoint(self.name, epoch, number, random.choice(sorted(hand.jobs)), b"away")
+            case "isolate" if hand.suspects:
+                id, is_alone = random.choice(sorted(hand.suspects)), random.random() < 0.8
+                return messages.isolate(self.name, epoch, number, id, is_alone=is_alone)
+            case "abandon" if random.random() < 0.3:
+                return messages.abandon(self.name, epoch, number)
+        rest = random.choice(["keep", "keep", "ack", "release"])
+        return messages.settle(self.name, epoch, number, self._settled(hand, random, rest, DECIDED))
+
+    def restore_away(self, dead: Mapping[str, Ran]) -> Message:
+        return messages.restore_away(self.name, self._known_epoch, self._max_crashes, dead)
+
     def give_back(self, random: Random) -> Message:
         """Any of its claims, or the last one that it asked for."""
         return self.release("claim", random.choice([*self.hands, self._number]))
@@ -102,7 +133,8 @@ class NodeAgent:
         """A claim to which no reply came is still waited for, or given back first."""
         lost = {number for number in self._unanswered if random.random() < 0.7} | self._strays
         before = [self.release("claim", number) for number in sorted(lost)]
-        known = sorted({*self.hands, *self._unanswered} - lost)
+        here = {number for epoch, number in self.away if epoch == self.epoch}  # it has not left, as far as it knows
+        known = sorted({*self.hands, *here, *self._unanswered} - lost)
         self._number += 1
         self._unanswered = self._unanswered - lost | {self._number}
         self._strays.clear()
@@ -133,7 +165,10 @@ class NodeAgent:
     def settle(self, random: Random, rest: Any, fates: Sequence[str] = FATES) -> Message:
         """Tells how jobs have ended: those that end now, and those of which it is not sure that Redis knows."""
         number = random.choice(sorted(self.hands))
-        hand = self.hands[number]
+        outcome = self._settled(self.hands[number], random, rest, fates)
+        return messages.settle(self.name, self._known_epoch, number, outcome)
+
+    def _settled(self, hand: Hand, random: Random, rest: Any, fates: Sequence[str]) -> Outcome:
         for id in sorted(hand.jobs.keys() - hand.outcomes.keys()):
             fate = random.choice(fates)
             if fate != "running":
@@ -146,8 +181,7 @@ class NodeAgent:
                 told["released"].append(id)
         if rest == "ack":
             told["acked"].clear()
-        outcome = Outcome(**{name: tuple(rows) for name, rows in told.items()}, rest=rest, has_several=hand.has_several)
-        return messages.settle(self.name, self._known_epoch, number, outcome)
+        return Outcome(**{name: tuple(rows) for name, rows in told.items()}, rest=rest, has_several=hand.has_several)
 
     def finish(self, random: Random) -> Message | None:
         """Ends a claim of which every job is done, and asks for the next one; None if there is no such claim."""
@@ -200,8 +234,13 @@ class NodeAgent:
 
     def hear(self, message: Message, reply: Any) -> None:
         """The reply to what it sent; UNKNOWN when there came none."""
-        if reply == UNKNOWN or (self.epoch is not None and message.details.get("epoch", self.epoch) != self.epoch):
-            return
+        epoch, number = message.details.get("epoch", self.epoch), message.details.get("number")
+        if reply != UNKNOWN and (epoch, number) in self.away and message.script in messages.OF_CLAIMS:
+            self._hear_of_away((epoch, number), message, reply)
+        elif reply != UNKNOWN and (self.epoch is None or epoch == self.epoch):
+            self._hear(message, reply)
+
+    def _hear(self, message: Message, reply: Any) -> None:
         if isinstance(reply, Owned):
             self.epoch = int(reply.epoch)
             self._begin()
@@ -242,6 +281,12 @@ class NodeAgent:
     def lose(self) -> None:
         self.epoch = None
         self.hands.clear()
+
+    def _hear_of_away(self, name: Any, message: Message, reply: Any) -> None:
+        if reply in (Fenced, [0]) or (isinstance(reply, Settled) and message.outcome.rest != "keep"):
+            del self.away[name]
+        elif isinstance(reply, Settled):
+            self.away[name].confirm()
 
     def _confirm(self, number: int, outcome: Outcome) -> None:
         if outcome.rest != "keep":

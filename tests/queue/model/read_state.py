@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from lowkiq.queue.shard import Shard
-from lowkiq.testing.model.shard_state import COUNTERS, SECOND, Entry, FewerRule, Grave, Kept, Payloads, ShardState
+from lowkiq.testing.model.shard_state import COUNTERS, SECOND, Away, Entry, FewerRule, Grave, Kept, Payloads, ShardState
 from tests.queue.look import Claimed, Dead, Look, Queued
 from tests.queue.shard_driver import ShardDriver
 
@@ -17,7 +17,11 @@ def read_state(shard: ShardDriver) -> ShardState:
     owner, meta = (_fields(look, key) for key in ("owner", "meta"))
     return ShardState(
         queued=_entries(look.queued()),
-        claims={number: _entries(claim) for number, claim in look.claims().items()},
+        claims={name: _entries(claim) for name, claim in look.claims().items()},
+        away={
+            name: Away(node, _microseconds(until), _microseconds(ttl), left, alone)
+            for name, (until, ttl, left, node, alone) in look.away().items()
+        },
         morgue={
             id: Grave(_payloads(dead), dead.error, dead.tags, None if dead.newer is None else _microseconds(dead.newer))
             for id, dead in look.morgue().items()

@@ -12,13 +12,13 @@ local has_cancels, epoch
 local function are_any_cancelled(P)
   if has_cancels == nil then
     has_cancels = redis.call('EXISTS', P .. 'cancels') == 1
-    epoch = has_cancels and redis.call('HGET', P .. 'owner', 'epoch') or '' -- of all claims in hand
+    epoch = has_cancels and redis.call('HGET', P .. 'owner', 'epoch') or '' -- of the owner's claims
   end
   return has_cancels
 end
 
 local function is_cancelled(P, claim, id)
-  return are_any_cancelled(P) and redis.call('HGET', P .. 'cancels', id) == epoch .. ' ' .. claim.number
+  return are_any_cancelled(P) and redis.call('HGET', P .. 'cancels', id) == (claim.epoch or epoch) .. ' ' .. claim.number
 end
 
 local function drop_claimed(P, now, id, held)

@@ -4,27 +4,31 @@
 -- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
 --
 -- The newest claim is the list `claim`, with its number and last_due in `owner`. Older ones that are still in hand are set
--- aside: `asides` has their last_due by number, and aside:<number> is the list. An id is in at most one of all (I4).
+-- aside: `asides` has their last_due by number, and aside:<number> is the list. So are claims that outlive their owner's hold
+-- of the shard, by another name (away.lua). An id is in at most one of all (I4).
 --
 -- `checkpoints` has what a run of an id has kept for the next one: "score:value", by the lowest score of that run.
 
 --- find
 -- The claim of that number: its number, the key of its list and, if it is known already, its last_due. nil if it is over.
 local function find_claim(P, number, last_claim)
-  if tonumber(number) == last_claim then return {number = number, key = P .. 'claim'} end
+  if tonumber(number) == last_claim then return {name = number, number = number, key = P .. 'claim'} end
   local last_due = redis.call('HGET', P .. 'asides', number)
-  return last_due and {number = number, key = P .. 'aside:' .. number, last_due = last_due}
+  return last_due and {name = number, number = number, key = P .. 'aside:' .. number, last_due = last_due}
 end
 
 --- in_hand
--- All claims that are not over.
+-- All claims that are not over. Of those that are away (away.lua) `epoch` is the one under which they were made.
 local function claims_in_hand(P, last_claim)
   local asides, claims = redis.call('HGETALL', P .. 'asides'), {}
   for i = 1, #asides, 2 do
-    claims[#claims + 1] = {number = asides[i], key = P .. 'aside:' .. asides[i], last_due = asides[i + 1]}
+    local name = asides[i]
+    local epoch, number = string.match(name, '^(%d+):(.+)$')
+    claims[#claims + 1] = {name = name, number = number or name, epoch = epoch, key = P .. 'aside:' .. name, last_due = asides[i + 1]}
   end
   if redis.call('EXISTS', P .. 'claim') == 1 then
-    claims[#claims + 1] = {number = tostring(last_claim or ''), key = P .. 'claim'}
+    local number = tostring(last_claim or '')
+    claims[#claims + 1] = {name = number, number = number, key = P .. 'claim'}
   end
   return claims
 end
@@ -42,7 +46,8 @@ end
 --- over
 local function end_claim(P, claim)
   redis.call('UNLINK', claim.key)
-  if claim.key ~= P .. 'claim' then redis.call('HDEL', P .. 'asides', claim.number) end
+  if claim.key ~= P .. 'claim' then redis.call('HDEL', P .. 'asides', claim.name) end
+  if claim.epoch then redis.call('HDEL', P .. 'away', claim.name) end
 end
 
 --- read
@@ -118,12 +123,12 @@ end
 
 --- running
 --@ claimed in_hand
--- The ids in these claims, as keys, and the number of the claim of each.
+-- The ids in these claims, as keys, and the claim of each.
 local function ids_of(claims)
   local ids = {}
   for _, claim in ipairs(claims) do
     local list = redis.call('LRANGE', claim.key, 0, -1)
-    for i = 1, #list, 2 do ids[list[i]] = claim.number end
+    for i = 1, #list, 2 do ids[list[i]] = claim end
   end
   return ids
 end
@@ -227,7 +232,7 @@ end
 --@ claimed running
 local running
 
--- The number of the claim that an id is in, if it is.
+-- The claim that an id is in, if it is.
 local function claim_of(P, id)
   running = running or ids_of(claims_in_hand(P, redis.call('HGET', P .. 'owner', 'claim')))
   return running[id]

@@ -24,7 +24,7 @@ end
 
 local function count_death(P, claim, ran, max_crashes)
   local ids = read_claim(claim)
-  local alone = redis.call('HGET', P .. 'owner', 'alone')
+  local alone = claim.epoch and (claim.alone or '') or redis.call('HGET', P .. 'owner', 'alone') -- away.lua
   local first, last = which_ran(ran, claim.number, #ids)
 
   local function count(deaths, id)
