@@ -22,7 +22,7 @@ from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statisti
 from lowkiq.admin.resharding import shards_in_force
 from lowkiq.batch import Batch
 from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
-from lowkiq.fewer import Debounce, Keep
+from lowkiq.fewer import Debounce, Equal, Keep
 from lowkiq.hooks import Middleware, is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id, encode_jobs
 from lowkiq.policies import Retry
@@ -91,6 +91,7 @@ class Lowkiq:
         debounce: Debounce | None = ...,
         throttle: float | None = ...,
         keep: Keep = ...,
+        equal: Equal | None = ...,
         isolation: Literal["thread", "process"] = ...,
         rate: Rate | None = ...,
         id: Callable[[Any], object] = ...,

@@ -11,6 +11,9 @@ import msgspec
 #: Sorted keys: {"a": 1, "b": 2} and {"b": 2, "a": 1} are one payload.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
+#: Bytes of a payload that is named by itself.
+LONGEST_NAME: Final = 1_000
+
 #: Bytes → payload, the inverse of `dump_payload`. The decoder's own method: it is called for every payload.
 load_payload: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
 
@@ -35,6 +38,11 @@ def dump_payload(payload: Any) -> bytes:
         _require_json(payload, "payload")
         raise ValueError(str(error)) from error
     return data
+
+
+def name_of(payload: bytes) -> bytes:
+    """What names a payload in few enough bytes, as scripts have it (checkpoint.lua)."""
+    return payload if len(payload) <= LONGEST_NAME else b"%d:%b%b" % (len(payload), payload[:500], payload[-500:])
 
 
 def join_words(words: Iterable[bytes]) -> bytes:

@@ -1,7 +1,11 @@
-"""Fewer runs: debounce, throttle and keep, as a worker or a job has them, and their word for the push script."""
+"""
+Fewer runs: debounce, throttle and keep, as a worker or a job has them, and their word for the push script. It tells
+what becomes of equal payloads, too.
+"""
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +17,9 @@ from lowkiq.errors import LONGEST_DELAY, SettingsError, short
 #: Payloads of an id that are kept while it is queued: all, or only that with the highest or the lowest score.
 Keep: TypeAlias = Literal["all", "last", "first"]
 KEEPS: Final = ("all", "last", "first")
+#: The place of an equal payload that is pushed again while its id is queued: its latest, or its first (the original's).
+Equal: TypeAlias = Literal["last", "first"]
+EQUALS: Final = ("last", "first")
 #: Keys of a job for the same.
 FEWER_KEYS: Final = frozenset({"debounce", "throttle", "keep"})
 #: The shortest time that is waited for, in seconds.
@@ -45,9 +52,10 @@ class Fewer:
     debounce: Debounce | None = None
     throttle: float | None = None
     keep: Keep = "all"
+    equal: Equal = "last"
 
     def __bool__(self) -> bool:
-        return (self.debounce, self.throttle, self.keep) != (None, None, "all")
+        return (self.debounce, self.throttle, self.keep, self.equal) != (None, None, "all", "last")
 
     def word_of(self, job: Mapping[str, Any]) -> str:
         """
@@ -68,7 +76,7 @@ class Fewer:
         return _word(
             debounce,
             f"{throttle:.6f}" if throttle is not None else "0" if "throttle" in job else "",
-            keep if keep != "all" or "keep" in job else "",
+            self._kept(keep) or ("all" if "keep" in job else ""),
         )
 
     @cached_property
@@ -81,7 +89,13 @@ class Fewer:
 
     def _of_worker(self, debounce: Debounce | None) -> str:
         throttle = "" if self.throttle is None else f"{self.throttle:.6f}"
-        return _word(debounce, throttle, "" if self.keep == "all" else self.keep)
+        return _word(debounce, throttle, self._kept(self.keep))
+
+    def _kept(self, keep: Keep) -> str:
+        """The rule of a job that keeps these; "" for the usual one."""
+        if keep == "all":
+            return "lowest" if self.equal == "first" else ""
+        return keep
 
 
 def _word(debounce: Debounce | None, throttle: str, keep: str) -> str:
@@ -106,6 +120,17 @@ def check_fewer(label: str, debounce: Any, throttle: Any, keep: Any) -> None:
         _check_seconds(f"{label}throttle", throttle, ", or None")
     if not isinstance(keep, str) or keep not in KEEPS:
         raise SettingsError(f'{label}keep is {short(keep)}, it must be "all", "last" or "first"')
+
+
+def check_equal(label: str, value: Any) -> None:
+    """Raises SettingsError, with the label in front, for what can't become of equal payloads."""
+    if not isinstance(value, str) or value not in EQUALS:
+        close = difflib.get_close_matches(str(value), EQUALS, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else ""
+        raise SettingsError(
+            f'{label} is {short(value)}, it must be "last": an equal payload that is pushed again is the last word; or '
+            f'"first", as the original has it: it stays where it was{hint}'
+        )
 
 
 def _check_seconds(label: str, value: Any, alternative: str = "") -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
 from lowkiq.admin.options import RANGES, check_option
 from lowkiq.errors import SettingsError, short
-from lowkiq.fewer import Fewer, check_fewer
+from lowkiq.fewer import Fewer, check_equal, check_fewer
 from lowkiq.settings import NAME, Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
@@ -51,7 +51,7 @@ def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type
     worker.queue_name = worker.queue_name or worker.__name__
     label = f"worker {worker.__name__}"
     _check_options(label, worker)
-    worker.fewer = Fewer(worker.debounce, worker.throttle, worker.keep)
+    worker.fewer = Fewer(worker.debounce, worker.throttle, worker.keep, worker.equal or settings.equal)
     worker.shape, types = read_methods(label, worker, Worker)
     _check_shape(label, worker, worker.shape)
     require_makeable(label, worker)
@@ -100,6 +100,7 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
     for name in (*RANGES, "perform_timeout", "rate", "retry", "when_exhausted"):
         check_option(label, name, getattr(worker, name))
     check_fewer(f"{label}: ", worker.debounce, worker.throttle, worker.keep)
+    check_equal(f"{label}: equal", "last" if worker.equal is None else worker.equal)
     if worker.retry and not isinstance(worker.retry, Mapping) and worker.retry_in is not Worker.retry_in:
         raise SettingsError(f"{label} has both retry and retry_in: keep one, or have retry map classes of exceptions")
     if worker.isolation not in {"thread", "process"}:

@@ -15,6 +15,7 @@ import redis
 from lowkiq import codec
 from lowkiq.environment import MOST_THREADS, find_redis_url, state_directory
 from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.fewer import Equal, check_equal
 from lowkiq.hooks import Middleware, Scheduler, Splitter
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import parse
@@ -59,6 +60,10 @@ def _check_middlewares(name: str, value: Any, _: object) -> None:
         raise SettingsError(f"{name} must be a list of callables (worker, batch, call), not {short(value)}")
 
 
+def _check_equal(name: str, value: Any, _: object) -> None:
+    check_equal(name, value)
+
+
 Hook = Annotated[T, _check_hook]
 Middlewares = Annotated[Sequence[Middleware], _check_middlewares]
 
@@ -99,6 +104,9 @@ class Settings:
     max_payloads: Annotated[int, Range(1, 1_000)] = 1_000
     max_payload_bytes: Annotated[int, Range(1, 256 << 20)] = 1 << 20
     max_id_bytes: Annotated[int, Range(1, 65_536)] = 512
+    #: The place of an equal payload that is pushed again while its id is queued, for workers that do not say: that of
+    #: its latest push, or "first", as the original Lowkiq has it.
+    equal: Annotated[Equal, _check_equal] = "last"
     #: Seconds that running jobs get when a node is asked to stop.
     drain_timeout: Annotated[float, Range(0, 86_400)] = 25.0
     #: Seconds by which the oldest due job of a queue may be late before that is an alert. Of this and what follows, 0

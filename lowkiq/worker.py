@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protoc
 from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
-from lowkiq.fewer import NONE, Debounce, Fewer, Keep
+from lowkiq.fewer import NONE, Debounce, Equal, Fewer, Keep
 from lowkiq.job import EncodedJob, Job, NewJob, Pushed
 from lowkiq.policies import Retry
 from lowkiq.rate import Rate
@@ -20,7 +20,7 @@ from lowkiq.types.variables import P
 
 OPTIONS: Final = (
     "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
-    "perform_timeout", "max_running", "max_payloads", "debounce", "throttle", "keep", "isolation", "rate",
+    "perform_timeout", "max_running", "max_payloads", "debounce", "throttle", "keep", "equal", "isolation", "rate",
     "fair_by", "id", "score", "pushes",
 )  # fmt: skip
 
@@ -88,7 +88,10 @@ class Worker(Generic[P]):
     throttle: ClassVar[float | None] = None
     #: Payloads of an id that are kept while it is queued: "all"; "last": only that with the highest score; or "first".
     keep: ClassVar[Keep] = "all"
-    #: The last three together, set when the worker is registered.
+    #: The place of an equal payload that is pushed again while its id is queued: "last", that of its latest push, so
+    #: that the last word is the last state; or "first", as the original has it. None: that of the setting.
+    equal: ClassVar[Equal | None] = None
+    #: The last four together, set when the worker is registered.
     fewer: ClassVar[Fewer] = NONE
     #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
     #: death is a failure of the batch and no more.

@@ -56,7 +56,9 @@ MUTANTS = {
         "settle.lua", "requeue(P, id, '*', due_after(0), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
     ),
     "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, perform_in, retry_count) end", ""),
-    "absorb_overwrites": Mutant("payloads.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
+    "absorb_overwrites": Mutant(
+        "payloads.lua", "redis.call('ZADD', zset, which_of_equal(key, id), score, payload)", "", "I3"
+    ),
     "claim_twice": Mutant(
         "claim.lua",
         "local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0",
@@ -191,10 +193,19 @@ MUTANTS = {
     "scores_of_the_clock": Mutant(
         "pushing.lua", "last_score = last_score < now and now or last_score + 1", "last_score = now"
     ),
-    "merge_raises_the_score": Mutant(
+    "merge_takes_any_score": Mutant(
         "payloads.lua",
-        "redis.call('ZADD', key .. ':' .. id, 'LT', score, payload)",
+        "redis.call('ZADD', key .. ':' .. id, which_of_equal(key, id), score, payload)",
         "redis.call('ZADD', key .. ':' .. id, score, payload)",
+    ),
+    "merge_takes_any_score_of_one": Mutant(
+        "payloads.lua", "if is_higher ~= (which_of_equal(key, id) == 'GT') then score = held_score end", ""
+    ),
+    "last_word_forgotten": Mutant("fewer.lua", "return is_lowest and 'LT' or 'GT'", "return 'LT'"),
+    "last_word_of_all": Mutant("fewer.lua", "return is_lowest and 'LT' or 'GT'", "return 'GT'"),
+    "last_word_of_the_dead": Mutant("fewer.lua", "if not P then return 'GT' end", "if not P then return 'LT' end"),
+    "checkpoint_of_the_newest": Mutant(
+        "checkpoint.lua", "'claim:' .. ARGV[4], 0, 0)[1]", "'claim:' .. ARGV[4], -1, -1)[1]"
     ),
     "exhausted_buries_the_highest": Mutant(
         "settle.lua", "redis.call('ZPOPMIN', P .. 'claim:' .. id)", "redis.call('ZPOPMAX', P .. 'claim:' .. id)"

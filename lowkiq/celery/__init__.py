@@ -67,7 +67,8 @@ def task(
             are then in one order; without it a task has a queue of its own, by its name), how it is retried, as in
             Celery (max_retries, default_retry_delay, autoretry_for, dont_autoretry_for, retry_kwargs, retry_backoff,
             retry_backoff_max, retry_jitter), and those of a worker of Lowkiq (shards_count, concurrency, max_running,
-            perform_timeout, isolation, rate, throttle, debounce, fair_by, keep).
+            perform_timeout, isolation, rate, throttle, debounce, fair_by, keep,
+            equal).
 
     Raises:
         SettingsError: it can't be a task so. It says what may be.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lowkiq.codec import error_text
+from lowkiq.codec import error_text, name_of
 from lowkiq.job import KEPT_BYTES, Job, parse_tags
 from lowkiq.telemetry.texts import MARK, parse_contexts
 
@@ -96,19 +96,25 @@ def parse_claim(
         spoiled += bad
         if not bad:
             jobs.append(job)
-    for give, words in zip((_give_back, _tag), rare[1:], strict=False):
-        give(words, jobs)
+    checkpoints, tagged = (*rare[1:], [], [])[:2]
+    if checkpoints:
+        _give_back(checkpoints, found, jobs)
+    if tagged:
+        _tag(tagged, jobs)
     return Claim(jobs, spoiled, due_in(due, now), has_several, crowds, float(now))
 
 
-def _give_back(checkpoints: list[bytes], jobs: list[Job]) -> None:
-    """Gives jobs what earlier runs of their payloads have kept. One is of a job's id, but of none of its payloads."""
-    fields = iter(checkpoints)
-    kept = {id.decode("utf-8", KEPT_BYTES): text for id, text in zip(fields, fields, strict=True)}
+def _give_back(checkpoints: list[bytes], found: list[Any], jobs: list[Job]) -> None:
+    """Gives jobs what earlier runs of their payloads have kept, if it is of any of these payloads."""
+    records = dict(zip(found[::2], found[1::2], strict=True))
+    kept = {}
+    for id, text in zip(checkpoints[::2], checkpoints[1::2], strict=True):
+        length, _, rest = text.partition(b":")
+        size = int(length) if length.isdigit() else len(text)
+        if size <= len(rest) and rest[:size] in map(name_of, _payloads(records.get(id, []))):
+            kept[id.decode("utf-8", KEPT_BYTES)] = rest[size:]
     for job in jobs:
-        score, is_kept, value = kept.get(job.id, b"").partition(b":")
-        if is_kept and _is_among(score, job.scores):
-            job.checkpoint = value
+        job.checkpoint = kept.get(job.id)
 
 
 def _tag(tagged: list[bytes], jobs: list[Job]) -> None:
@@ -120,13 +126,6 @@ def _tag(tagged: list[bytes], jobs: list[Job]) -> None:
         job.tags = parse_tags(text)
         if MARK.encode() in text:
             job.contexts = parse_contexts(text)
-
-
-def _is_among(score: bytes, scores: tuple[float, ...]) -> bool:
-    try:
-        return float(score) in scores
-    except ValueError:  # anybody may have written it
-        return False
 
 
 def claim_handed(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
+from lowkiq.codec import name_of
 from lowkiq.failure import parts_of
 from lowkiq.job import KEPT_BYTES, EncodedJob, Job, Pushed, parse_tags, shard_of
 from lowkiq.queue import keys
@@ -246,8 +247,9 @@ def _reply(jobs: Sequence[tuple[Any, ...]], model: ShardModel) -> list[Any]:
         pairs = [part for payload, score in payloads for part in (payload, _text(score))]
         found += (name, [b"%b:%d" % (_text(due), retry_count), *pairs])
         if id in model.state.checkpoints:
-            score, value = model.state.checkpoints[id]
-            checkpoints += (name, b"%b:%b" % (_text(score), value))
+            payload, value = model.state.checkpoints[id]
+            known = name_of(payload)
+            checkpoints += (name, b"%d:%b%b" % (len(known), known, value))
         if tags:
             tagged += (name, "\n".join(tags).encode())
     return [_text(model.now), b"", found, 0, [], checkpoints, tagged]

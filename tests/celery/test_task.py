@@ -33,9 +33,9 @@ def test_calls_of_one_key_run_in_order_each_with_its_own_arguments(app: Lowkiq) 
     sent = sync.delay(17, "paid")
     assert (sent.id, sent.pushed) == ("17", (1, 0))
     assert sync.apply_async((17,), {"state": "sent", "n": 2}).pushed == (0, 1)
-    assert sync.delay(order_id=17, state="paid").pushed == (0, 1), "the same call, which merges"
+    assert sync.delay(order_id=17, state="paid").pushed == (0, 1), "the same call, which merges, and is the last word"
     burst(app)
-    assert ran == [(17, "paid", 0), (17, "sent", 2)]
+    assert ran == [(17, "sent", 2), (17, "paid", 0)]
     assert done(app)[0] == 2, "each was a run of its own"
 
 

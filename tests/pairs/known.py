@@ -18,7 +18,6 @@ def _known(capabilities: str, begins: str, why: str) -> Known:
 
 
 KNOWN: tuple[Known, ...] = (
-    _known("equal", "I6:", 'equal="last": equal payloads keep their first place (audit 5)'),
     _known("after", "after:", "a second `after` is satisfied by the answer to the first (audit 26)"),
     _known("batch", "after:", "the same (audit 26)"),
     _known("after hold", "after:", "to let go ends what it waits for (audit 23)"),

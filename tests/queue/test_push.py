@@ -89,13 +89,14 @@ def test_what_makes_a_table_of_a_batch_is_no_id_afterwards(shard, known, given):
 
 @pytest.mark.parametrize(("first", "second"), [(1.0, 2.0), (2.0, 1.0), (1.0, 1.0), (9.0, 10.0), (10.0, 9.0)])
 @pytest.mark.parametrize("others", [0, 3])
-def test_equal_payloads_keep_the_lower_score(shard, first, second, others):
+@pytest.mark.parametrize(("word", "which"), [("", max), (":::lowest", min)])
+def test_equal_payloads_keep_the_higher_score_or_by_rule_the_lower(shard, first, second, others, word, which):
     """Compared as numbers, in the form of one payload as in that of several."""
     for n in range(others):
         shard.push("a", b"other %d" % n, 5.0)
-    shard.push("a", b"x", first)
-    shard.push("a", b"x", second)
-    assert shard.queued()["a"].payloads[b"x"] == min(first, second)
+    for score in (first, second):
+        shard.push_all(("a", b"x", score, "", "", "", word))
+    assert shard.queued()["a"].payloads[b"x"] == which(first, second)
     assert len(shard.queued()["a"].payloads) == 1 + others
 
 

@@ -50,14 +50,14 @@ def test_a_whole_claim_can_be_acked_without_a_name(shard, lease, count):
 @pytest.mark.parametrize("claimed", [1, 3])
 @pytest.mark.parametrize("queued", [1, 3])
 @pytest.mark.parametrize("offset", [-1.0, 0.0, 1.0])
-def test_equal_payloads_keep_the_lower_score_when_a_job_returns(shard, lease, claimed, queued, offset):
+def test_equal_payloads_keep_the_higher_score_when_a_job_returns(shard, lease, claimed, queued, offset):
     """In each pair of forms, one payload or several."""
     shard.push_payloads("a", claimed)
     lease.claim()
     shard.push_all(*(("a", b"%d" % n, n + offset) for n in range(queued)))
     lease.fail("a")
     assert shard.queued()["a"].payloads == {
-        b"%d" % n: min([float(n)] * (n < claimed) + [n + offset] * (n < queued)) for n in range(max(claimed, queued))
+        b"%d" % n: max([float(n)] * (n < claimed) + [n + offset] * (n < queued)) for n in range(max(claimed, queued))
     }
 
 
@@ -164,7 +164,7 @@ def test_the_rest_of_an_exhausted_job_merges_with_the_queue(shard, lease, claime
     lease.exhaust("a")
     rest = {b"%d" % n: float(n) for n in range(1, claimed)}
     job = shard.queued()["a"]
-    assert job.payloads == dict.fromkeys(queued, 50.0) | rest
+    assert job.payloads == rest | dict.fromkeys(queued, 50.0)
     assert job.retry_count == -1
     assert job.perform_in <= shard.now()
 

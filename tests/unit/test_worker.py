@@ -48,7 +48,7 @@ def test_options_given_to_the_decorator_win_over_those_of_the_class(app: Lowkiq)
     ("options", "message"),
     [
         ({"shard_count": 2}, "unknown option of a worker `shard_count`, did you mean `shards_count`?"),
-        ({"tries": 2}, "unknown option of a worker `tries`, known are: batch_size, concurrency, debounce, fair_by, id"),
+        ({"tries": 2}, "unknown option of a worker `tries`, known are: batch_size, concurrency, debounce, equal"),
         ({"concurrency": 0}, "worker work: concurrency is 0, it must be an integer from 1 to 1,000"),
         ({"concurrency": "all"}, "worker work: concurrency is 'all', it must be an integer"),
         ({"shards_count": 0}, "worker work: shards_count is 0, it must be an integer from 1 to 65,536"),

@@ -4,10 +4,10 @@
 -- ARGV  1 layout, 2 index of the old shard, 3 epoch of its mover, 4 what it is (pack.lua), then the words of its rows
 -- returns how many rows   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known, or all has come)
 --@ moving feeder sides
---@ payloads kind split get add fold zadd_lowest bulk_write
+--@ payloads kind split get add fold zadd bulk_write
 --@ tags add
 --@ lanes hint again
---@ fewer put keep expire
+--@ fewer put keep_of equal keep expire
 local P, what = KEYS[1], ARGV[4]
 local refusal = check_feeder(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
@@ -28,7 +28,7 @@ end
 
 -- What is left of a queued id whose rule is to keep one payload: pushes to either shard had but those there.
 local function keep_by_rule(id)
-  local keep = string.match(redis.call('HGET', P .. 'rules', id) or '', ':(.+)$')
+  local keep = keep_of(P, id)
   if keep and redis.call('HGET', P .. 'payloads', id) == '*' then keep_one(P, id, keep) end
 end
 
@@ -74,7 +74,7 @@ local function adopt_payloads(payloads)
     table.insert(of[id], word(row, 3))
   end
   for id, members in pairs(of) do
-    zadd_lowest(P .. payloads .. ':' .. id, members)
+    zadd_all(P .. payloads .. ':' .. id, members, which_of_equal(P .. payloads, id))
     redis.call('HSET', P .. payloads, id, '*')
   end
 end

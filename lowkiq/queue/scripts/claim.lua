@@ -10,7 +10,7 @@
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
 --       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; then
 --       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint, or
---       tags, after those, or {}: {id, "score:value" (claimed.lua), id, ...}; and if any has tags: {id, tags (tags.lua),
+--       tags, after those, or {}: {id, what is kept (claimed.lua), id, ...}; and if any has tags: {id, tags (tags.lua),
 --       id, ...}}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), PAUSED (pausing.lua; or
 --       moving.lua),
@@ -22,7 +22,7 @@ local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large
 
 --@ shard clock owner layout follow_clock_back
 --@ bell oldest_due
---@ payloads get span fold zadd_lowest
+--@ payloads get span fold zadd
 --@ claimed running set_aside
 --@ parking park
 --@ holding park
@@ -195,7 +195,7 @@ local function move_several(id, head, lowest)
   if redis.call('ZCARD', source) <= #lowest / 2 then
     redis.call('RENAME', source, target)
   else
-    if #lowest > 2 then zadd_lowest(target, lowest) end
+    if #lowest > 2 then zadd_all(target, lowest, 'GT') end
     redis.call('ZREMRANGEBYRANK', source, 0, #lowest / 2 - 1)
     payloads_fold(P .. 'payloads', id)
     stays[id] = true

@@ -11,6 +11,7 @@ from lowkiq.queue.shard import Held, Outcome, Owned, Released, Restored, Settled
 from lowkiq.testing.model.shard_rules import Claimed, Ran, ShardRules
 from lowkiq.testing.model.shard_state import (
     NEVER,
+    ONE,
     SECOND,
     Asked,
     Away,
@@ -75,10 +76,10 @@ class ShardModel(ShardRules):
                     continue
                 earliest = due if earliest is None else min(earliest, due)
                 state.queued[id] = Entry({}, due)
-            if is_queued and fewer.keep in {"last", "first"}:
+            if is_queued and fewer.keeps_one:
                 self._keep_one(state.queued[id].payloads, fewer.keep, (payload, score))
             else:
-                merge(state.queued[id].payloads, {payload: score})
+                merge(state.queued[id].payloads, {payload: score}, self._keep_of(id))
             state.queued[id].tags = joined(state.queued[id].tags, tags)
             if tenant:
                 state.tenants[id] = tenant
@@ -142,9 +143,7 @@ class ShardModel(ShardRules):
         state.bell, state.waiting, state.open = bell, None, None
         state.rests = None if state.paused is None else state.epoch
         has_parked = any(entry.waits for entry in state.queued.values())
-        return Owned(
-            str(state.epoch), self._arm(), restored, buried, has_parked=has_parked, has_away=bool(state.away)
-        )
+        return Owned(str(state.epoch), self._arm(), restored, buried, has_parked=has_parked, has_away=bool(state.away))
 
     def _next_epoch(self) -> int:
         """It rises with the clock; after that was set back from where epochs are, and soon by the clock again."""
@@ -288,14 +287,14 @@ class ShardModel(ShardRules):
 
     def _kept(self, id: str, entry: Entry) -> bytes | None:
         """What a run of one of these payloads has kept."""
-        score, value = self.state.checkpoints.get(id, (None, b""))
-        return value if score in entry.payloads.values() else None
+        payload, value = self.state.checkpoints.get(id, (None, b""))
+        return value if payload in entry.payloads else None
 
     def checkpoint(self, node: str, epoch: int, number: int, id: str, value: bytes) -> bool:
         entry = self.state.claims.get(self._held(node, epoch, number), {}).get(id)
         if entry is None:
             return False
-        self.state.checkpoints[id] = (min(entry.payloads.values()), value)
+        self.state.checkpoints[id] = (lowest_first(entry.payloads)[0][0], value)
         return True
 
     def isolate(self, node: str, epoch: int, number: int, id: str, *, is_alone: bool) -> bool:
@@ -386,12 +385,12 @@ class ShardModel(ShardRules):
         if id not in state.morgue:
             return [0]
         dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
-        if state.rules.get(id, (None, ""))[1]:
+        if self._keep_of(id) in ONE:
             self._come_back(id, dead.payloads)
             dead.payloads.clear()
         else:
             state.debounced.pop(id, None)
-            self._move(dead.payloads, queued.payloads, most)
+            self._move(dead.payloads, queued.payloads, most, self._keep_of(id))
         queued.tags = joined(queued.tags, dead.tags)
         now, place = self._shard_now(), self._note_time()
         queued.due, queued.retry_count = queued.due if queued.waits or queued.blocked else place, -1

@@ -11,6 +11,7 @@ from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Fate
 from lowkiq.testing.model.shard_state import (
     NEVER,
+    ONE,
     SECOND,
     Asked,
     ClaimName,
@@ -175,6 +176,10 @@ class ShardRules:
         if throttle or keep:
             self.state.rules[id] = (throttle, keep)
 
+    def _keep_of(self, id: str) -> str:
+        """The rule of an id by which its payloads are kept; "" for the usual one."""
+        return self.state.rules.get(id, (None, ""))[1]
+
     def _debounced_due(self, id: str, asked: Asked, place: int) -> tuple[int, int] | None:
         """When it is due, and the latest time for that; None for an id that waits for something else."""
         assert asked.wait is not None
@@ -221,10 +226,10 @@ class ShardRules:
 
     def _come_back(self, id: str, payloads: Payloads) -> None:
         """Older payloads than those that are queued of an id come to them: one is kept, if that is the rule."""
-        queued, (_, keep) = self.state.queued[id].payloads, self.state.rules.get(id, (None, ""))
+        queued, keep = self.state.queued[id].payloads, self._keep_of(id)
         self.state.debounced.pop(id, None)
-        if not keep:
-            merge(queued, payloads)
+        if keep not in ONE:
+            merge(queued, payloads, keep)
             return
         if len(queued) > 1:
             self._keep_one(queued, keep)
@@ -466,11 +471,11 @@ class ShardRules:
             state.checkpoints.setdefault(id, kept.checkpoint)
 
     @staticmethod
-    def _move(source: Payloads, target: Payloads, most: int) -> None:
-        """All at once where one of both is small, else at most so many of the lowest."""
+    def _move(source: Payloads, target: Payloads, most: int, keep: str = "") -> None:
+        """All at once where one of both is small, else at most so many of the lowest; the rule is the target's."""
         several = len(source) > 1 and len(target) > 1
         moving = dict(lowest_first(source)[: most if several else None])
-        merge(target, moving)
+        merge(target, moving, keep)
         for payload in moving:
             del source[payload]
 

@@ -33,13 +33,22 @@ class Asked(NamedTuple):
     throttle: int | None = None
     keep: str = ""
 
+    @property
+    def keeps_one(self) -> bool:
+        """True if only one of its payloads is kept."""
+        return self.keep in ONE
+
+
+#: Rules by which one payload is kept.
+ONE = ("last", "first")
+
 
 def all_asked(rows: Sequence[object], asked: Sequence[Asked]) -> list[Asked]:
     """For each row how it asks for fewer runs; those after the last that does ask for nothing."""
     return [*asked, *[Asked()] * (len(rows) - len(asked))]
 
 
-#: The throttle of an id, if it has one, and "last" or "first", or "".
+#: The throttle of an id, if it has one, and "last", "first" or "lowest", or "".
 FewerRule = tuple["int | None", str]
 
 
@@ -47,10 +56,11 @@ class Delay(int):
     """The time from a push until its job is due."""
 
 
-def merge(into: Payloads, payloads: Payloads) -> None:
-    """Equal payloads keep the lower score."""
+def merge(into: Payloads, payloads: Payloads, keep: str = "") -> None:
+    """Of equal payloads the last word counts: they have the higher score, or by the rule "lowest" the lower one."""
+    which = min if keep == "lowest" else max
     for payload, score in payloads.items():
-        into[payload] = min(score, into.get(payload, score))
+        into[payload] = which(score, into.get(payload, score))
 
 
 def joined(tags: Tags, more: Tags) -> Tags:
@@ -96,7 +106,7 @@ class Kept(NamedTuple):
     error: str | None = None
     crashes: int | None = None
     crowds: int | None = None
-    checkpoint: tuple[int, bytes] | None = None
+    checkpoint: tuple[bytes, bytes] | None = None
     tags: Tags = ()
     tenant: str | None = None
     rule: FewerRule | None = None
@@ -133,8 +143,8 @@ class ShardState:
     errors: dict[str, str] = field(default_factory=dict)
     #: The epoch and the number of the claim in which an id is cancelled.
     cancels: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: The lowest score of the run that has kept it, and what it has kept.
-    checkpoints: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    #: The lowest payload of the run that has kept it, and what it has kept.
+    checkpoints: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     #: What can be undone: by the name of the deletion, and id.
     kept: dict[tuple[str, str], Kept] = field(default_factory=dict)
     #: Whose share an id is, while it is anywhere (lanes.lua).

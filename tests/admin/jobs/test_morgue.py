@@ -80,10 +80,10 @@ def test_a_job_in_hand_is_not_touched(shard, call, nothing):
 
 @pytest.mark.parametrize("dead", [{b"x": 5.0}, {b"x": 5.0, b"z": 6.0}])
 @pytest.mark.parametrize("queued", [{b"x": 4.0}, {b"x": 6.0}, {b"x": 4.0, b"y": 1.0}, {b"y": 1.0}])
-def test_equal_payloads_keep_the_lower_score_when_buried(shard, dead, queued):
+def test_equal_payloads_keep_the_higher_score_when_buried(shard, dead, queued):
     kill(shard, "a", dead)
     kill(shard, "a", queued)
-    expected = {payload: min(dead.get(payload, 9.0), queued.get(payload, 9.0)) for payload in dead | queued}
+    expected = {payload: max(dead.get(payload, -9.0), queued.get(payload, -9.0)) for payload in dead | queued}
     assert shard.morgue() == {"a": Dead(expected, BY_HAND)}
 
 
@@ -130,11 +130,11 @@ def test_a_revived_job_merged_with_a_queued_one_is_fresh_and_due_now(shard):
 
 @pytest.mark.parametrize("dead", [{b"x": 5.0}, {b"x": 5.0, b"z": 6.0}])
 @pytest.mark.parametrize("queued", [{b"x": 4.0}, {b"x": 6.0}, {b"x": 4.0, b"y": 1.0}, {b"y": 1.0}])
-def test_equal_payloads_keep_the_lower_score_when_revived(shard, dead, queued):
+def test_equal_payloads_keep_the_higher_score_when_revived(shard, dead, queued):
     kill(shard, "a", dead)
     shard.push_all(*(("a", payload, score, PAST) for payload, score in queued.items()))
     shard.actions.morgue_queue_up(["a"])
-    expected = {payload: min(dead.get(payload, 9.0), queued.get(payload, 9.0)) for payload in dead | queued}
+    expected = {payload: max(dead.get(payload, -9.0), queued.get(payload, -9.0)) for payload in dead | queued}
     assert shard.queued()["a"].payloads == expected
 
 

@@ -38,7 +38,7 @@ def test_a_job_is_taken_in_as_it_was_and_twice_is_once(shard, taken):
 def test_it_merges_with_what_is_queued_here(shard, taken):
     shard.push_all(("a", b"1", 5.0, PAST), ("a", b"3", 3.0, PAST))
     assert taken(Incoming("a", [(1.0, b"1"), (2.0, b"2")], PAST)) == 1
-    assert shard.queued()["a"].payloads == {b"1": 1.0, b"2": 2.0, b"3": 3.0}
+    assert shard.queued()["a"].payloads == {b"1": 5.0, b"2": 2.0, b"3": 3.0}
 
 
 def test_it_waits_for_a_run_of_its_id(shard, taken):

@@ -43,8 +43,8 @@ def test_what_was_pushed_since_merges_in_the_order_of_scores(shard, actions):
     shard.push_all(("a", b"3", 3.0, FUTURE), ("a", b"2", 0.5, FUTURE), ("b", b"1", 4.0, FUTURE))
     assert actions.put_back(deleted.undo) == 2
     jobs = shard.queued()
-    assert jobs["a"].payloads == {b"1": 1.0, b"2": 0.5, b"3": 3.0}
-    assert jobs["b"].payloads == {b"1": 4.0}
+    assert jobs["a"].payloads == {b"1": 1.0, b"2": 2.0, b"3": 3.0}
+    assert jobs["b"].payloads == {b"1": 9.0}
     assert jobs["a"].perform_in == PAST
 
 

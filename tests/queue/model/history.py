@@ -78,7 +78,7 @@ WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6, *["unblock"] * 3)
 WITH_FEWER = (*WITH_UNDO, *["push_fewer"] * 8)
 WAITS = (None, None, (SECOND, 3 * SECOND), (5 * SECOND, 16 * SECOND), (30 * SECOND, 30 * SECOND))
 THROTTLES = (None, None, 5 * SECOND, 60 * SECOND, 0)
-KEEPS = ("", "", "last", "last", "first", "all")
+KEEPS = ("", "", "last", "lowest", "first", "all")
 #: Where nodes leave the shard while their claims run on, too.
 WITH_AWAY = (*HAPPENINGS, *["leave"] * 4, *["work_away"] * 6, *["restore_away"] * 2)
 EVERYTHING = (

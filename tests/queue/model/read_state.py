@@ -78,9 +78,9 @@ def _pause(text: bytes | None) -> tuple[int, bytes] | None:
     return None if text is None else (_microseconds(float(since)), told)
 
 
-def _checkpoint(text: bytes) -> tuple[int, bytes]:
-    score, _, value = text.partition(b":")
-    return _microseconds(float(score)), value
+def _checkpoint(text: bytes) -> tuple[bytes, bytes]:
+    length, _, rest = text.partition(b":")
+    return rest[: int(length)], rest[int(length) :]
 
 
 def _kept(record: list[bytes | None], payloads: dict[bytes, float]) -> Kept:

@@ -7,7 +7,8 @@
 -- aside: `asides` has their last_due by number, and aside:<number> is the list. So are claims that outlive their owner's hold
 -- of the shard, by another name (away.lua). An id is in at most one of all (I4).
 --
--- `checkpoints` has what a run of an id has kept for the next one: "score:value", by the lowest score of that run.
+-- `checkpoints` has what a run of an id has kept for the next one: "length:name" and the
+-- value. The name is that of the lowest payload of that run (checkpoint.lua): its score may rise (payloads.lua).
 
 --- find
 -- The claim of that number: its number, the key of its list and, if it is known already, its last_due. nil if it is over.

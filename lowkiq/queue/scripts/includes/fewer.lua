@@ -1,6 +1,7 @@
 -- Fewer runs: debounce, throttle and keep (fewer.py), as pushes ask for them in one word of a job,
 -- "wait:at_most:throttle:keep", seconds and a rule, each of which may be '' where a push does not speak of it; '0' and 'all' end
--- what an earlier push has asked for.
+-- what an earlier push has asked for. The rule may be 'lowest', too: all payloads are kept, and of equal ones the lowest score,
+-- as the original has it (equal="first").
 --
 -- `rules` has "throttle:keep" of ids that are queued or claimed: what a push has said last, for the runs that follow it, retries
 -- among them. `spaced` is a zset of ids that have started under a throttle: until when they do not start again, by the clock
@@ -33,6 +34,7 @@ local function parse_fewer(word)
 end
 
 --- rule
+--@ fewer ruled
 local function set_rule(P, id, fewer)
   local throttle, keep = fewer.throttle, fewer.keep
   if throttle == '' and keep == '' then return end
@@ -47,6 +49,7 @@ local function set_rule(P, id, fewer)
   else
     redis.call('HSET', P .. 'rules', id, rule)
   end
+  ruled[P] = nil
 end
 
 --- put
@@ -68,6 +71,25 @@ local function forget_rules(P, ids)
     if not held then gone[#gone + 1] = ids[i] end
   end
   if #gone > 0 then redis.call('HDEL', P .. 'rules', unpack(gone)) end
+end
+
+--- keep_of
+--@ fewer known
+-- Which one payload is kept of an id, 'last' or 'first'; nil: all are.
+local function keep_of(P, id)
+  local keep = is_any_ruled(P) and string.match(redis.call('HGET', P .. 'rules', id) or '', ':(.+)$')
+  return (keep == 'last' or keep == 'first') and keep or nil
+end
+
+--- equal
+--@ fewer known
+-- Which score equal payloads of an id have, of those in that key (payloads.lua): 'GT', the highest, or by its rule 'LT'. In
+-- the morgue it is the highest: there ids have no rules.
+local function which_of_equal(key, id)
+  local P = string.match(key, '^(.-}:)payloads$')
+  if not P then return 'GT' end
+  local is_lowest = is_any_ruled(P) and string.match(redis.call('HGET', P .. 'rules', id) or '', ':lowest$')
+  return is_lowest and 'LT' or 'GT'
 end
 
 --- debounce
@@ -158,14 +180,14 @@ local function keep_one(P, id, keep, score, payload)
 end
 
 --- keeping
---@ fewer known keep
+--@ fewer known keep_of keep
 -- What comes back to a queued id, as from a claim, was pushed before all that is queued of it. Returns true, with one payload
 -- kept of all, if that is the id's rule: `held` is "score:payload", or '*' for those of a zset, which is gone then. And whenever
 -- the id is due now, that is not since it was debounced.
 local function keep_with(P, id, held, zset)
   if not is_any_ruled(P) then return false end
   redis.call('HDEL', P .. 'debounced', id)
-  local keep = string.match(redis.call('HGET', P .. 'rules', id) or '', ':(.+)$')
+  local keep = keep_of(P, id)
   if not keep then return false end
   local gone, kept, kept_score = 0, nil, nil
   if held == '*' then

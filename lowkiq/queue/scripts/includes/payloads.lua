@@ -48,7 +48,9 @@ end
 
 --- add
 --@ payloads split get
--- Equal payloads keep the lower score. The id's due time may be about to change, so its record is compact no more.
+--@ fewer equal
+-- Of equal payloads the last word counts: they have the higher score, or the lower one by their id's rule. The id's due time
+-- may be about to change, so its record is compact no more.
 local function payloads_add(key, id, score, payload)
   local held = payloads_get(key, id)
   if not held then
@@ -56,7 +58,7 @@ local function payloads_add(key, id, score, payload)
     return
   end
   if held == '*' then
-    redis.call('ZADD', key .. ':' .. id, 'LT', score, payload)
+    redis.call('ZADD', key .. ':' .. id, which_of_equal(key, id), score, payload)
     return
   end
   local held_score, held_payload = split(held)
@@ -64,7 +66,8 @@ local function payloads_add(key, id, score, payload)
     redis.call('ZADD', key .. ':' .. id, held_score, held_payload, score, payload)
     redis.call('HSET', key, id, '*')
   else
-    if tonumber(held_score) < tonumber(score) then score = held_score end
+    local is_higher = tonumber(score) > tonumber(held_score)
+    if is_higher ~= (which_of_equal(key, id) == 'GT') then score = held_score end
     redis.call('HSET', key, id, score .. ':' .. payload)
   end
 end
@@ -87,34 +90,35 @@ end
 --- chunk
 local CHUNK = 1000 -- arguments to one command; unpack fails at 8,000
 
---- zadd_lowest
+--- zadd
 --@ payloads chunk
--- ZADD ... LT of a flat list of member, score, member, score ...
-local function zadd_lowest(key, members)
+-- ZADD of a flat list of member, score, member, score ... Of those that are there `which` score counts, 'GT' or 'LT'.
+local function zadd_all(key, members, which)
   for first = 1, #members, CHUNK do
     local arguments = {}
     for i = first, math.min(first + CHUNK - 1, #members), 2 do
       arguments[#arguments + 1] = members[i + 1]
       arguments[#arguments + 1] = members[i]
     end
-    redis.call('ZADD', key, 'LT', unpack(arguments))
+    redis.call('ZADD', key, which, unpack(arguments))
   end
 end
 
 --- absorb
---@ payloads split get zadd_lowest
+--@ payloads split get zadd
+--@ fewer equal
 -- Puts a whole zset of payloads to those of an id; it is gone afterwards. A rename where that is enough.
 local function payloads_absorb(key, id, zset)
   if redis.call('EXISTS', zset) == 0 then return end -- it was, before something after it was refused
   local held = payloads_get(key, id)
   if held == '*' then
-    zadd_lowest(key .. ':' .. id, redis.call('ZRANGE', zset, 0, -1, 'WITHSCORES'))
+    zadd_all(key .. ':' .. id, redis.call('ZRANGE', zset, 0, -1, 'WITHSCORES'), which_of_equal(key, id))
     redis.call('UNLINK', zset)
     return
   end
   if held then
     local score, payload = split(held)
-    redis.call('ZADD', zset, 'LT', score, payload)
+    redis.call('ZADD', zset, which_of_equal(key, id), score, payload)
   end
   redis.call('HSET', key, id, '*')
   redis.call('RENAME', zset, key .. ':' .. id)
@@ -141,7 +145,7 @@ local function payloads_move(source, target, id, limit)
   end
   local lowest = redis.call('ZRANGE', zset, 0, limit - 1, 'WITHSCORES')
   redis.call('ZREMRANGEBYRANK', zset, 0, limit - 1)
-  zadd_lowest(target .. ':' .. id, lowest)
+  zadd_all(target .. ':' .. id, lowest, which_of_equal(target, id))
   payloads_fold(source, id)
   return left
 end
