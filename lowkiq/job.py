@@ -10,6 +10,7 @@ from zlib import crc32
 
 import msgspec
 
+from lowkiq import clock
 from lowkiq.after import NameOf, circle, names_of, part_name, word_of
 from lowkiq.errors import InvalidJob, short, unknown_option
 from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
@@ -113,8 +114,12 @@ LONGEST_TAG: Final = 100
 LONGEST_TENANT: Final = 200
 #: A perform_in before this, which was in 2001, is taken for a delay in seconds.
 FIRST_TIME: Final = 10**9
-#: The longest delay: a hundred years.
+#: The longest delay: a hundred years. A due time lies no farther ahead either.
 LONGEST_DELAY: Final = 100 * 366 * 86_400
+#: Units that a due time is told in by mistake, and how many of them are a second.
+_UNITS: Final = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+#: The largest integer up to which a double, as Redis keeps scores, has each.
+MOST_SCORE: Final = 2**53
 
 
 def shard_of(id: bytes, shards_count: int) -> int:
@@ -154,7 +159,7 @@ def encode_jobs(
                 EncodedJob(
                     encode_id(dump_id(job["id"]) if dump_id else job["id"], max_id_bytes),
                     _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
-                    _number("score", job["score"]) if "score" in job else "",
+                    encode_score(job["score"]) if "score" in job else "",
                     _due(job) if "perform_in" in job or "delay" in job else "",
                     _tags(job["tags"]) if "tags" in job else "",
                     _tenant(fair_by, job["id"], job.get("payload", "")) if fair_by else "",
@@ -247,7 +252,30 @@ def _perform_in(value: Any) -> str:
     number = _number("perform_in", value, " or a datetime")
     if number < FIRST_TIME:
         raise ValueError(f"perform_in {short(value)} is a Unix time; did you mean delay={short(value)}?")
+    check_due("perform_in", number)
     return f"{number:.6f}"
+
+
+def check_due(label: str, at: float) -> None:
+    """Raises ValueError for a due time that lies farther ahead than any delay."""
+    latest = clock.real() + LONGEST_DELAY
+    if at > latest:
+        told = f"{label} {at:.15g}"
+        for unit, size in _UNITS.items():
+            if FIRST_TIME <= at / size <= latest:
+                raise ValueError(f"{told} looks like {unit}; did you mean {at / size:.6f}, in seconds?")
+        raise ValueError(f"{told} must be a Unix time in seconds, at most a hundred years ahead")
+
+
+def encode_score(score: Any) -> float:
+    """A score as Redis keeps it. Raises TypeError or ValueError for what can't be one, or would be rounded."""
+    number = _number("score", score)
+    if isinstance(score, int) and abs(score) > MOST_SCORE:
+        raise ValueError(
+            f"score {short(score)} is beyond 2**53, where Redis would round it, and two could get one place: use a "
+            "smaller one in the same order, such as time.time_ns() // 1_000, the time in a UUID, or a snowflake >> 12"
+        )
+    return number
 
 
 def _naive(at: datetime.datetime) -> str:

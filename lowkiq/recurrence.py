@@ -28,6 +28,8 @@ GRACE: Final = 60.0
 #: Seconds of the shortest interval, and of the longest.
 SHORTEST: Final = 0.1
 LONGEST: Final = 366 * 86_400.0
+#: Microseconds of a second: times are whole ones.
+SECOND: Final = 1_000_000
 #: Characters of cron's fields, at most.
 MOST_CHARS: Final = 1_000
 
@@ -63,9 +65,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
         """The first time after that one (Unix time, seconds)."""
         if isinstance(self.every, str):
             return next(self._fields(at)).timestamp()
-        number = math.floor((at - self.offset) / self.every) + 1
-        found = number * self.every + self.offset
-        return found if found > at else (number + 1) * self.every + self.offset
+        return self._tick(self._number(_us(at)) + 1) / SECOND
 
     def due(self, expected: float, now: float) -> list[float]:
         """The times for which it is run now, as one that was to be run at `expected`, which has come."""
@@ -79,7 +79,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
         """The last ones of its times from `expected` up to now."""
         found: deque[float] = deque()
         before = self._before(now)
-        while len(found) < most and (at := next(before)) > expected:
+        while len(found) < most and _us(at := next(before)) > _us(expected):
             found.appendleft(at)
         if len(found) < most:
             found.appendleft(expected)
@@ -91,10 +91,27 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
             # One that is due right now is after the moment before.
             yield from (at.timestamp() for at in self._fields(math.floor(now) + 1, is_backwards=True))
             return
-        number = math.floor((now - self.offset) / self.every)
+        number = self._number(_us(now))
         while True:
-            yield number * self.every + self.offset
+            yield self._tick(number) / SECOND
             number -= 1
+
+    def _tick(self, number: int) -> int:
+        """The time of that number in whole microseconds, as Redis keeps it; exact, however long the interval counts."""
+        every, shift, unit = self._ratio
+        return (2 * SECOND * (number * every + shift) + unit) // (2 * unit)
+
+    def _number(self, at: int) -> int:
+        """The number of its last time up to that one, in microseconds."""
+        every, shift, unit = self._ratio
+        number = (at * unit - shift * SECOND) // (SECOND * every)
+        return next(one for one in (number + 1, number, number - 1) if self._tick(one) <= at)
+
+    @property
+    def _ratio(self) -> tuple[int, int, int]:
+        """An interval and its offset as integers, and how many of them are a second: just what the doubles say."""
+        (every, of), (offset, of_offset) = float(self.every).as_integer_ratio(), float(self.offset).as_integer_ratio()
+        return every * of_offset, offset * of, of * of_offset
 
     def _fields(self, at: float, *, is_backwards: bool = False) -> Iterator[datetime.datetime]:
         start = datetime.datetime.fromtimestamp(at, _zone(self.tz))
@@ -117,6 +134,11 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
         except (ValueError, SettingsError):  # a newer Lowkiq has written it, or the package is not here
             told = self.every
         return f"{told} ({self.tz})"
+
+
+def _us(at: float) -> int:
+    """A time in whole microseconds, as Redis has it: what comes from there is the same again."""
+    return round(at * SECOND)
 
 
 def make_rule(

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lowkiq.errors import LowkiqError, short
-from lowkiq.job import EncodedJob
+from lowkiq.job import EncodedJob, check_due, encode_score
 from lowkiq.worker import Worker
 
 #: The score of a row without one of its own is this and its id: later rows come later, a row that is sent again keeps
@@ -68,10 +68,9 @@ def job_of(row: Row) -> EncodedJob:
             if name in values:
                 values[name] = _bytes_of(values[name])
         job = _checked(msgspec.convert(values, EncodedJob, builtin_types=(bytes,)), values)
+        job.score = encode_score(FIRST_SCORE + row.id if job.score == "" else values["score"])
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise UnreadableRow(f"row {row.id} holds no job: {error}: {short(row.job)}") from error
-    if job.score == "":
-        job.score = float(FIRST_SCORE + row.id)
     return job
 
 
@@ -83,6 +82,8 @@ def _checked(job: EncodedJob, values: Mapping[str, Any]) -> EncodedJob:
         raise ValueError(f"score {short(job.score)} is no number")
     if not _TIME.fullmatch(job.perform_in):
         raise ValueError(f"perform_in {short(job.perform_in)} is no time")
+    if job.perform_in:
+        check_due("perform_in", float(job.perform_in))
     return job
 
 

@@ -43,9 +43,17 @@ def test_what_people_see_of_a_row():
         "", "{", "[]", "5", "null", "{}", '{"id":"1"}', '{"id":5,"payload":"1"}', '{"id":["%"],"payload":"1"}',
         '{"id":"1","payload":"1","score":"high"}', '{"id":"1","payload":"1","colour":"red"}',
         '{"id":"1","payload":"1","tags":5}',  '{"id":"1","payload":"1","perform_in":"soon"}',
-        '{"id":["MQ==","MQ=="],"payload":"1"}', "\ud800",
+        '{"id":["MQ==","MQ=="],"payload":"1"}', "\ud800", '{"id":"1","payload":"1","score":1795803608992325123}',
+        '{"id":"1","payload":"1","perform_in":"1795803608992.000000"}',
     ],
 )  # fmt: skip
 def test_what_holds_no_job_is_told(text):
     with pytest.raises(UnreadableRow, match="row 7 holds no job"):
         job_of(Row(7, "sync", "1", text))
+
+
+def test_a_row_id_that_no_score_can_hold_is_told():
+    (row,) = rows_of(sync, app.validated(sync, [{"id": 17}]))
+    assert job_of(Row(2**52, *row)).score == 2**52 + FIRST_SCORE
+    with pytest.raises(UnreadableRow, match=r"score .* is beyond 2\*\*53"):
+        job_of(Row(1_036_800_000_000_000_000, *row))

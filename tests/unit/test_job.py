@@ -121,6 +121,45 @@ class Broken:
         ({"id": "a", "score": 10**400}, "score is too large for a double: 1000"),
         ({"id": "a", "score": 10**5000}, "score is too large for a double"),
         ({"id": "a", "score": Broken()}, "score must be a number"),
+        (
+            {"id": "a", "score": 1_795_803_608_992_325_123},
+            "score 1795803608992325123 is beyond 2**53, where Redis would ",
+        ),
+        ({"id": "a", "score": 2**60}, "is beyond 2**53"),
+        ({"id": "a", "score": -(2**53) - 1}, "score -9007199254740993 is beyond 2**53"),
+        (
+            {"id": "a", "score": 0x0192_F0E1_7B3C_7000_8000_0000_0000_0001},
+            "use a smaller one in the same order, such as",
+        ),
+        (
+            {"id": "a", "perform_in": 1_795_803_608_992},
+            "looks like milliseconds; did you mean 1795803608.992000, in sec",
+        ),
+        (
+            {"id": "a", "perform_in": 1_795_803_608_992_325.0},
+            "looks like microseconds; did you mean 1795803608.992325,",
+        ),
+        (
+            {"id": "a", "perform_in": 1_795_803_608_992_325_123},
+            "looks like nanoseconds; did you mean 1795803608.992325",
+        ),
+        (
+            {"id": "a", "perform_in": 253402300799.0},
+            "perform_in 253402300799 must be a Unix time in seconds, at most a ",
+        ),
+        (
+            {"id": "a", "perform_in": 9007199254740993.0},
+            "perform_in 9.00719925474099e+15 must be a Unix time in seconds",
+        ),
+        (
+            {"id": "a", "perform_in": 1e30},
+            "perform_in 1e+30 must be a Unix time in seconds, at most a hundred years ahead",
+        ),
+        ({"id": "a", "perform_in": 1.7976931348623157e308}, "at most a hundred years ahead"),
+        (
+            {"id": "a", "perform_in": datetime.datetime.max.replace(tzinfo=datetime.UTC)},
+            "at most a hundred years ahead",
+        ),
         ({"id": "a", "perform_in": -math.inf}, "perform_in must be finite, not -inf"),
         ({"id": "a", "perform_in": math.nan}, "perform_in must be finite, not nan"),
         ({"id": "a", "perform_in": "tomorrow"}, "perform_in must be a number or a datetime, not 'tomorrow' (str)"),
@@ -196,6 +235,11 @@ def test_what_a_dump_of_the_user_raises_or_returns_is_explained() -> None:
 def test_an_invalid_job_is_one_of_the_library_s_errors_and_a_value_error() -> None:
     assert issubclass(InvalidJob, LowkiqError)
     assert issubclass(InvalidJob, ValueError)
+
+
+def test_scores_that_a_double_holds_are_taken_as_they_are() -> None:
+    scores = [2**53, -(2**53), 2.0**60, 1e308, -1e308, 5e-324, -0.0, 0.1 + 2**-56]
+    assert [encode({"id": "a", "score": score})[0].score for score in scores] == scores
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,27 @@ def test_the_last_of_what_was_missed_is_made_up_for(every: str) -> None:
     assert skip.due(900.0, 3_061.0) == []
 
 
+@pytest.mark.parametrize(
+    ("every", "offset"),
+    [
+        (0.1, 0), (0.2, 0), (0.7, 0), (2.1, 0), (1 / 3, 0), (3_600 / 7, 0), (86_400 / 7, 0), (1, 1 / 3), (0.9, 0.1),
+        (3_600, 1_234.567), (90, 0), (60, 1e-7),
+    ],
+)  # fmt: skip
+def test_no_time_is_fired_twice_nor_left_out_though_redis_keeps_whole_microseconds(every: float, offset: float) -> None:
+    rule = make_rule(every, offset=offset, missed="all", backlog=1_000)
+    at = rule.after(1_795_717_000.123456)
+    for _ in range(300):
+        expected = float(f"{at:.6f}")  # as it comes from Redis
+        assert rule.due(expected, expected + every * 0.9) == [expected]
+        for near in (-1e-6, 0.0):
+            assert rule.after(expected + near) == (expected if near else rule.after(expected))
+        at = rule.after(expected)
+        assert at - expected == pytest.approx(every, abs=2e-6)
+    (first, *_, last) = due = rule.due(float(f"{rule.after(1_795_717_000.0):.6f}"), 1_795_717_000.0 + 20 * every)
+    assert len(due) == len({f"{one:.6f}" for one in due}) == round((last - first) / every) + 1
+
+
 def test_cron_says_which_package_it_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cronsim", None)
     assert make_rule("5m").every == 300.0

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from lowkiq.admin.jobs.undo import KEPT_SECONDS, UndoableActions
 from lowkiq.errors import InvalidJob, short
-from lowkiq.job import encode_id, shard_of
+from lowkiq.job import check_due, encode_id, shard_of
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first
 from lowkiq.queue.shard import Shard
 
@@ -90,6 +90,8 @@ def _id(job: Incoming, max_id_bytes: int, max_payload_bytes: int) -> bytes:
     """The bytes of its id. Raises InvalidJob for a job that can't be stored."""
     try:
         id = encode_id(job.id, max_id_bytes)
+        if math.isfinite(job.at):
+            check_due("its time", job.at)
     except (TypeError, ValueError) as error:
         raise InvalidJob(f"job {short(job.id)}: {error}") from error
     if not job.payloads:
