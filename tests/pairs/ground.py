@@ -33,6 +33,8 @@ class Ground:
         self.book = Book(is_equal_last=is_equal_last)
         self.layout = Layout(2, SHARDS)
         self.leases: dict[str, Lease] = {}
+        #: Claims that outlive their owner's hold of the shard.
+        self.away: list[Hand] = []
         #: Leases that were lost, whose nodes may act still.
         self.ghosts: list[Lease] = []
         #: Id → the epoch under which it ran last; prefix → that of the shard's last owner.
@@ -88,7 +90,11 @@ class Ground:
         return f"n{self._named}"
 
     def hands(self) -> list[Hand]:
-        """All claims in hand of nodes that own their shard."""
+        """All claims in hand, also those that outlive their owner's hold of the shard."""
+        return [*self.own_hands(), *self.away]
+
+    def own_hands(self) -> list[Hand]:
+        """Those of nodes that own their shard."""
         return [hand for lease in self.leases.values() for hand in lease.hands.values()]
 
     def capability(self, kind: type[Capability]) -> Any:

@@ -33,35 +33,67 @@ class Nodes(Ground):
             # Redis has lost who owns it now, and whoever owned it before is not there any more.
             result = self.run(shard.acquire(node, TTL, self.max_crashes, [DeadNode(result.holder, ())]))
         self.tell(f"{node} acquires {shard.prefix}{' of the dead' if dead else ''}: {told(result)}")
-        return self.owned(shard, node, result) if isinstance(result, Owned) else None
+        return self.owned(shard, node, result, [one.name for one in dead]) if isinstance(result, Owned) else None
 
-    def owned(self, shard: Shard, node: str, owned: Owned) -> Lease:
-        """A node owns a shard. What its last owner had in hand is queued again."""
+    def owned(self, shard: Shard, node: str, owned: Owned, dead: Iterable[str] = ()) -> Lease:
+        """A node owns a shard. What its last owner had in hand, and did not take along, is queued again."""
         before, epoch = self.leases.pop(shard.prefix, None), int(owned.epoch)
         self._note_epoch(shard, epoch)
         if before:
             before.is_lost = True
             self.ghosts = [*self.ghosts[-3:], before]
-        self._restored(shard, owned)
+        self.restored(shard, set(dead))
         lease = self.leases[shard.prefix] = Lease(shard, node, owned.epoch)
         return lease
+
+    def leave(self, lease: Lease, away: Iterable[Hand] = ()) -> Any:
+        """A node gives a shard back, and takes along what runs; the rest of its claims is queued again."""
+        shard, taken = lease.shard, list(away)
+        numbers = [hand.number for hand in taken]
+        result = self.run(shard.release(*lease.owner, lease.number, "lease", TTL, numbers))
+        self.tell(f"{lease.node} leaves {shard.prefix}, and takes along {numbers}: {told(result)}")
+        if not isinstance(result, Released):
+            self.lose(lease)
+            return result
+        self.lose(lease)
+        self.ghosts = [*self.ghosts[-3:], Lease(shard, lease.node, lease.epoch, lease.number, {
+            number: hand for number, hand in lease.hands.items() if hand not in taken
+        }, is_lost=True)]  # fmt: skip
+        for hand in lease.hands.values():
+            if hand in taken:
+                self.away.append(hand)
+                continue
+            for id in [id for id in hand.jobs if self.book.of(id).claim == hand.key]:
+                self.book.returned(id)
+                self.over(id, "released")
+        return result
 
     def _note_epoch(self, shard: Shard, epoch: int) -> None:
         known = self.owners.get(shard.prefix, 0)
         assert epoch > known, f"I2: {shard.prefix} has epoch {epoch} after {known}"
         self.owners[shard.prefix] = epoch
 
-    def _restored(self, shard: Shard, owned: Owned) -> None:
-        """What was in hand of a shard is queued again, or buried; which, only Redis knows, who counts deaths."""
+    def restored(self, shard: Shard, dead: set[str]) -> None:
+        """
+        What was in hand of a shard may be queued again, or buried: Redis, who counts deaths, tells which. What runs
+        away from its shard stays in hand, unless its node is known to be dead.
+        """
         ids = [id for id, record in self.book.records.items() if record.claim and record.claim[0] == shard.prefix]
-        morgue = self.read()[2] if owned.buried else {}
-        buried = {id for id in ids if morgue.get(id, {}).keys() & self.book.of(id).claimed.keys()}
-        for id in ids:
-            if id in buried:
+        if not ids:
+            return
+        _, claimed, morgue = self.read()
+        for hand in self.away:
+            if hand.lease.shard.prefix == shard.prefix and hand.lease.node not in dead:
+                lost = {id for id in hand.jobs if self.book.of(id).claim == hand.key} - claimed.keys()
+                assert not lost, f"I1: {sorted(lost)} of {hand.lease.node}, who lives, were taken from it"
+        for id in [id for id in ids if id not in claimed]:
+            is_buried = bool(morgue.get(id, {}).keys() & self.book.of(id).claimed.keys())
+            if is_buried:
                 self.book.ended(id, "bury_all")
             else:
                 self.book.returned(id)
-            self.over(id, "buried" if id in buried else "restored")
+            self.over(id, "buried" if is_buried else "restored")
+        self.away = [hand for hand in self.away if any(self.book.of(id).claim == hand.key for id in hand.jobs)]
 
     def over(self, id: str, how: str) -> None:
         for capability in self.capabilities:
@@ -170,6 +202,7 @@ class Nodes(Ground):
             self._settled(hand, outcome)
         else:
             assert isinstance(result, Fenced | Moved), f"a settle was told {result!r}"
+            self.away = [one for one in self.away if one is not hand]
             self.lose(lease)
         return result
 
@@ -189,6 +222,7 @@ class Nodes(Ground):
         hand.jobs = {id: taken for id, taken in hand.jobs.items() if self.book.of(id).claim == hand.key}
         if not hand.jobs:
             hand.lease.hands.pop(hand.number, None)
+            self.away = [one for one in self.away if one is not hand]
 
     def _end(self, id: str, how: str, payload: bytes) -> None:
         if how == "spoiled":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from lowkiq.errors import Fenced, Moved
+from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import DeadNode, Running
 from tests.pairs.capability import Capability
 from tests.pairs.jobs import Hand
@@ -22,20 +23,35 @@ class Death(Capability):
     def die(self, random: Random) -> None:
         """A node dies; others take its shards, and know what it ran, or not."""
         world = self.world
-        nodes = sorted({lease.node for lease in world.leases.values()})
+        hands = world.hands()
+        nodes = sorted({lease.node for lease in world.leases.values()} | {hand.lease.node for hand in world.away})
         if not nodes:
             return
         node = random.choice(nodes)
         leases = [lease for lease in world.leases.values() if lease.node == node]
         world.nodes = [world.new_node() if one == node else one for one in world.nodes]
         is_known = random.random() < 0.6
-        ran = [hand for lease in leases for hand in lease.hands.values() if not is_known or random.random() < 0.7]
+        ran = [hand for hand in hands if hand.lease.node == node and (not is_known or random.random() < 0.7)]
         running = tuple(Running(hand.lease.shard.prefix, hand.number, len(hand.jobs), 0) for hand in ran)
+        dead = [DeadNode(node, running if is_known else None)]
         self.state["dying"] = {id: hand.key for hand in ran for id in hand.jobs}
         world.tell(f"{node} dies: {running if is_known else 'nobody knows what ran'}")
         for lease in leases:
-            world.acquire(lease.shard, random.choice(world.nodes), [DeadNode(node, running if is_known else None)])
+            world.acquire(lease.shard, random.choice(world.nodes), dead)
+        for shard in {hand.lease.shard for hand in world.away if hand.lease.node == node}:
+            self._restore_away(shard, dead)
         self.state["dying"] = {}
+
+    def _restore_away(self, shard: Shard, dead: list[DeadNode]) -> None:
+        """The owner of a shard takes back what a dead node ran of it."""
+        world = self.world
+        lease = world.leases.get(shard.prefix)
+        if lease is None:
+            world.acquire(shard, "", dead)
+            return
+        result = world.run(shard.restore_away(*lease.owner, world.max_crashes, dead))
+        world.tell(f"{lease.node} takes back what ran of {shard.prefix}: {result}")
+        world.restored(shard, {one.name for one in dead})
 
     def wake(self, random: Random) -> None:
         """One that was thought dead goes on: nobody hears of it."""

@@ -22,18 +22,10 @@ class Drain(Capability):
         if random.random() < 0.7:
             for hand in list(lease.hands.values()):
                 world.settle_hand(hand, world.outcome_of(hand, random))
-        if lease.is_lost:
-            return
-        result = world.run(lease.shard.release(*lease.owner, lease.number, "lease"))
-        world.tell(f"{lease.node} leaves {lease.shard.prefix}: {result}")
-        if isinstance(result, Released):
-            world.lose(lease)
-            world.ghosts = [*world.ghosts[-3:], lease]
-            for hand in lease.hands.values():
-                for id in [id for id in hand.jobs if world.book.of(id).claim == hand.key]:
-                    world.book.returned(id)
-                    world.over(id, "released")
-            if random.random() < 0.7:
+        if not lease.is_lost:
+            running = list(lease.hands.values())
+            result = world.leave(lease, random.sample(running, random.randint(0, len(running))))
+            if isinstance(result, Released) and random.random() < 0.7:
                 world.acquire(lease.shard, random.choice(world.nodes))
 
     def abandon(self, random: Random) -> None:

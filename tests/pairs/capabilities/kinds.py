@@ -35,7 +35,7 @@ class Kinds(Capability):
     def finish(self, random: Random) -> None:
         """A thread ends its claim and asks for the next in one call."""
         world = self.world
-        hands = [hand for hand in world.hands() if all(len(job.payloads) == 1 for job in hand.jobs.values())]
+        hands = [hand for hand in world.own_hands() if all(len(job.payloads) == 1 for job in hand.jobs.values())]
         if not hands:
             return
         hand = random.choice(hands)
@@ -51,7 +51,7 @@ class Kinds(Capability):
 
     def give_back(self, random: Random) -> None:
         """A claim whose jobs have not run."""
-        if hands := self.world.hands():
+        if hands := self.world.own_hands():
             hand = random.choice(hands)
             lease = hand.lease
             result = self.world.run(lease.shard.release(lease.node, lease.epoch, hand.number, "claim"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from lowkiq.queue.shard import Held, Released, renew
+from lowkiq.queue.shard import Held, Released, renew, renew_away
 from tests.pairs.capability import Capability
 from tests.pairs.nodes import TTL
 
 
 class Move(Capability):
     name = "move"
-    steps = {"move": 5, "renew": 1}  # noqa: RUF012
+    steps = {"move": 5, "renew": 1, "renew_away": 1}  # noqa: RUF012
 
     def renew(self, random: Random) -> None:
         for lease in list(self.world.leases.values()):
@@ -29,14 +29,15 @@ class Move(Capability):
         world.tell(f"{other} wants {lease.shard.prefix}: {found}")
         if not isinstance(found, Held):
             return
-        for hand in list(lease.hands.values()):
-            world.settle_hand(hand, world.outcome_of(hand, random))
-        if lease.hands or lease.is_lost:
-            return
-        result = world.run(lease.shard.release(*lease.owner, lease.number, "lease"))
-        world.tell(f"{lease.node} hands {lease.shard.prefix} over: {result}")
+        running = list(lease.hands.values())
+        result = world.leave(lease, random.sample(running, random.randint(0, len(running))))
         if isinstance(result, Released):
             assert result.told == other, f"move: {result.told!r} was told, {other} wants it"
-            world.lose(lease)
-            world.ghosts = [*world.ghosts[-3:], lease]
             world.acquire(lease.shard, other)
+
+    def renew_away(self, random: Random) -> None:
+        """What runs away from its shard has a lease of its own."""
+        for hand in list(self.world.away):
+            lease = hand.lease
+            (kept,) = self.world.run(renew_away([(lease.shard, lease.epoch, hand.number)], lease.node, TTL))
+            self.world.tell(f"{lease.node} renews {hand.number} of {lease.epoch}: {kept}")

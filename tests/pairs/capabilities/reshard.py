@@ -75,7 +75,7 @@ class Reshard(Capability):
             world.tell(f"{name} acquires {route.old.prefix}: {result}")
             if isinstance(result, Owned):
                 world.held_by_movers.add(route.old.prefix)
-                world.owned(route.old, name, result)
+                world.owned(route.old, name, result, [one.name for one in dead])
                 del world.leases[route.old.prefix]  # a mover claims nothing
                 self.going = resharding.steps(world.caller, route, name, result.epoch)
                 return True
