@@ -51,9 +51,10 @@ class Ground:
         self._named = len(self.nodes)
         self._shards: dict[Layout, list[Shard]] = {}
         self.max_crashes = 99
-        #: The cancelled ones among what was settled last.
-        self.cancelled_now: set[str] = set()
+        #: The ids that the last settle has acked, in Redis, too.
+        self.acked_now: set[str] = set()
         self.rounds = 0
+        self.has_failed_over = False
         #: The history is over, and what is left is run.
         self.is_working_off = False
         self.caller.world = self

@@ -70,6 +70,8 @@ class Nodes(Ground):
 
     def _note_epoch(self, shard: Shard, epoch: int) -> None:
         known = self.owners.get(shard.prefix, 0)
+        if self.has_failed_over and not self.is_clock_steady:
+            known = 0  # what Redis has lost, and its clock does not know either, nobody knows
         assert epoch > known, f"I2: {shard.prefix} has epoch {epoch} after {known}"
         self.owners[shard.prefix] = epoch
 
@@ -151,7 +153,8 @@ class Nodes(Ground):
         for job in found.jobs:
             payloads = list(job.payloads)
             self.book.started(job.id, payloads, hand.key)
-            assert int(lease.epoch) >= self.epochs.get(job.id, 0), f"I2: {job.id} runs under an earlier epoch"
+            known = 0 if self.has_failed_over and not self.is_clock_steady else self.epochs.get(job.id, 0)
+            assert int(lease.epoch) >= known, f"I2: {job.id} runs under an earlier epoch"
             self.epochs[job.id] = int(lease.epoch)
             hand.jobs[job.id] = Taken(
                 payloads, job.retry_count, job.perform_in, job.checkpoint, job.tags, bool(found.crowds), self.now
@@ -208,7 +211,7 @@ class Nodes(Ground):
 
     def _settled(self, hand: Hand, outcome: Outcome) -> None:
         known = {id for id in hand.jobs if self.book.of(id).claim == hand.key}
-        self.cancelled_now = {id for id in known if self.book.of(id).is_cancelled}
+        self.acked_now = known & set(outcome.acked)
         over: dict[str, str] = {}
         for id, how, payload in fates(outcome):
             if id in known and self.book.of(id).claim == hand.key:

@@ -50,9 +50,11 @@ class WatchedCaller(Caller):
         self.command = lambda *words: self._time() if words == ("TIME",) else command(*words)
 
     def run_all(self, calls: Sequence[Call[Any]], replicas: Any = None) -> list[Any]:
-        sent = [*self.world.sent, *(call for call in calls if call.script in REPEATABLE)]
-        self.world.sent = sent[-REMEMBERED:]
-        return super().run_all(calls, replicas)
+        results = super().run_all(calls, replicas)
+        taken = zip(calls, results, strict=True)
+        told = [call for call, result in taken if call.script in REPEATABLE and not isinstance(result, Exception)]
+        self.world.sent = [*self.world.sent, *told][-REMEMBERED:]
+        return results
 
     def _time(self) -> tuple[int, int]:
         return divmod(self.world.now, 1_000_000)

@@ -66,6 +66,7 @@ class World(Nodes):
         try:
             count = self.actions.act(action, view, ids)
         except BeingResharded as error:
+            assert len(ids) == 1, "of several some may have been told of before it is refused"
             self.tell(f"{action} {view} {ids}: {error}")
             return False
         self.tell(f"{action} {view} {ids}: {count}")
@@ -99,5 +100,6 @@ class World(Nodes):
         dump, self.book, states, self.layout = snapshot
         self.book = copy.deepcopy(self.book)
         self.rig.restore(dump)
+        self.has_failed_over = True
         for one, state in zip(self.capabilities, states, strict=True):
             one.state = copy.deepcopy(state)

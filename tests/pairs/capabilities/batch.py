@@ -27,6 +27,8 @@ class Batch(Waiting):
         #: The batch that is open, and the ids that were pushed in it.
         self.open_one: RealBatch | None = None
         self.ids: set[str] = set()
+        #: Its block has ended, and Redis has not been told so yet.
+        self.is_closing = False
         self.random = random
 
     def batch(self, random: Random) -> None:
@@ -40,7 +42,7 @@ class Batch(Waiting):
         if self.open_one is not None:
             return
         self.row = self.world.new_row(random, LAST)
-        self.ids = set()
+        self.ids, self.is_closing = set(), False
         self.open_one = RealBatch(self, self, self.row.job)  # type: ignore[arg-type]
         try:
             self.open_one.__enter__()
@@ -49,13 +51,13 @@ class Batch(Waiting):
             self.open_one = None
 
     def push_in(self, random: Random) -> None:
-        if self.open_one is not None:
+        if self.open_one is not None and not self.is_closing:
             self.rows = [self.world.new_row(random, random.choice(OTHERS))]
             self.open_one.push(self, [{"id": row.id} for row in self.rows])  # type: ignore[arg-type]
 
     def close(self, random: Random) -> None:
         if self.open_one is not None:
-            batch, self.open_one = self.open_one, None
+            batch, self.open_one, self.is_closing = self.open_one, None, True
             self.wait_for(LAST, self.ids) if self._waits() else None
             try:
                 batch.__exit__(None, None, None)

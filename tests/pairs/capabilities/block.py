@@ -20,21 +20,21 @@ class Block(Capability):
 
     def unblock(self, random: Random) -> None:
         if ids := self._blocked():
-            self._go_on([random.choice(ids)], random.choice(("retry", "skip")))
+            self._go_on(random.choice(ids), random.choice(("retry", "skip")))
 
     def _blocked(self) -> list[str]:
         return sorted(id for id, record in self.world.book.records.items() if record.is_blocked)
 
-    def _go_on(self, ids: list[str], how: str) -> None:
-        if self.world.act(how, "blocked", ids):
-            for id in ids:
-                self.world.book.unblocked(id, how)
-                self.world.moved(id, how)
-                if how == "skip":
-                    self.world.left(id, "skipped")
+    def _go_on(self, id: str, how: str) -> None:
+        if self.world.act(how, "blocked", [id]):
+            self.world.book.unblocked(id, how)
+            self.world.moved(id, how)
+            if how == "skip":
+                self.world.left(id, "skipped")
 
     def reason(self, id: str) -> str:
         return "blocked" if self.world.book.of(id).is_blocked else ""
 
     def free(self) -> None:
-        self._go_on(self._blocked(), "retry")
+        for id in self._blocked():
+            self._go_on(id, "retry")

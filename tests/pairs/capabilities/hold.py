@@ -16,17 +16,17 @@ class Hold(Capability):
         self.state = {"held": set()}
 
     def hold(self, random: Random) -> None:
-        ids = random.sample(IDS, random.randint(1, 2))
-        if self.world.act("hold", "due", ids):
-            self.state["held"] |= set(ids)
+        for id in random.sample(IDS, random.randint(1, 2)):
+            if self.world.act("hold", "due", [id]):
+                self.state["held"].add(id)
 
     def let_go(self, random: Random) -> None:
         if self.state["held"]:
-            self._let_go([random.choice(sorted(self.state["held"]))])
+            self._let_go(random.choice(sorted(self.state["held"])))
 
-    def _let_go(self, ids: list[str]) -> None:
-        if self.world.act("let_go", "held", ids):
-            self.state["held"] -= set(ids)
+    def _let_go(self, id: str) -> None:
+        if self.world.act("let_go", "held", [id]):
+            self.state["held"].discard(id)
 
     def on_started(self, hand: Hand, id: str) -> None:
         assert id not in self.state["held"], f"hold: {id} starts"
@@ -35,4 +35,5 @@ class Hold(Capability):
         return "held" if id in self.state["held"] else ""
 
     def free(self) -> None:
-        self._let_go(sorted(self.state["held"]))
+        for id in sorted(self.state["held"]):
+            self._let_go(id)

@@ -48,6 +48,13 @@ class Kinds(Capability):
         if isinstance(result, Settled):
             assert result.acked == len(hand.jobs), f"finish has told of {result.acked} of {len(hand.jobs)}"
             world.heard_of_settle(hand, Outcome(acked=list(hand.jobs)), result)
+        elif result is None:  # the usual way: a settle, and a claim of that number
+            lease.number -= 1
+            world.settle_hand(hand, Outcome(acked=list(hand.jobs)))
+            if not lease.is_lost and world.may_claim([lease]):
+                world.heard_of_claim(lease, world.run(world.claim_call(lease, 2, 10)))
+        else:
+            world.lose(lease)
 
     def give_back(self, random: Random) -> None:
         """A claim whose jobs have not run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from random import Random
 
+from lowkiq.codec import split_words
 from lowkiq.queue.letters import Letter, push_letter
 from lowkiq.queue.shard import Outcome
 from tests.pairs.following import Following
@@ -12,6 +13,9 @@ from tests.pairs.jobs import QUEUE, SHARDS, Hand, Row
 
 #: From whom to whom.
 FOLLOWS = {"a": "d", "b": "e", "c": "d"}
+
+#: Where a letter's record has the payload: behind the id that it follows, its kind, a queue, its shards, and the id.
+PAYLOAD = 5
 
 
 class Then(Following):
@@ -37,10 +41,9 @@ class Then(Following):
 
     def on_ended(self, hand: Hand, outcome: Outcome) -> None:
         """What follows from what was not in hand any more is not sent."""
-        acked = {id for id in hand.jobs if id in outcome.acked and self.world.book.of(id).claim != hand.key}
         for of, record in outcome.letters:
-            payload = next(payload for payload in self._rows if payload in record)
-            if of in acked and of not in self.world.cancelled_now:
+            payload = split_words(record)[PAYLOAD]
+            if of in self.world.acked_now:
                 self.state["count"] += 1
                 self.state["under_way"][payload] = self.state["count"]
 

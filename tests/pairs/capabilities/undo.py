@@ -17,17 +17,14 @@ class Undo(Capability):
         self.state = {"names": []}
 
     def delete(self, random: Random) -> None:
-        view = random.choice(("due", "due", "morgue"))
-        ids = random.sample(IDS, random.randint(1, 2))
+        view, id = random.choice(("due", "due", "morgue")), random.choice(IDS)
         try:
-            deleted = self.world.actions.delete_and_keep(view, ids)
+            deleted = self.world.actions.delete_and_keep(view, [id])
         except BeingResharded:
             return
-        self.world.tell(f"delete and keep {view} {ids}: {deleted}")
-        which = "queue" if view == "due" else view
-        for id in ids:
-            self.world.book.deleted(id, which, deleted.undo or "none")
-            self.world.left(id, f"kept {deleted.undo}")
+        self.world.tell(f"delete and keep {view} {id}: {deleted}")
+        self.world.book.deleted(id, "queue" if view == "due" else view, deleted.undo or "none")
+        self.world.left(id, f"kept {deleted.undo}")
         if deleted.undo:
             self.state["names"].append(deleted.undo)
 
