@@ -13,10 +13,12 @@ from lowkiq.job import EncodedJob, Pushed
 from lowkiq.queue import resharding
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.push import Producer, push_call
+from lowkiq.queue.push import Producer, push_apart_call, push_call
+from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Exhausted, Failure, Outcome
 from lowkiq.shared_page import DeadNode
 from tests import mutants
+from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.reshard_world import KEPT, QUEUE, Node, ReshardWorld
 from tests.queue.shard_driver import ShardDriver
 
@@ -257,6 +259,49 @@ def merge_meanwhile(app) -> None:
     for id, look in looks.items():
         assert look.hash("tenants")[id.decode()] == b"after"
         assert look.lanes()["after"][id.decode()] == found[id.decode()].perform_in
+
+
+def pushed_alone(world: ReshardWorld, clock: VirtualClock) -> None:
+    """Later than the scores of the new shard are ahead of the clock: then a push takes the quick way."""
+    clock.step(10 * resharding.MARGIN)
+    world.caller.run(push_call(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"3")]))
+
+
+def pushed_with_others(world: ReshardWorld, clock: VirtualClock) -> None:
+    jobs = [EncodedJob(id, b"3") for id in (b"id-0", b"id-1")]
+    world.caller.run(push_call(world.shard("id-0", world.layout.own), jobs))
+
+
+def pushed_apart(world: ReshardWorld, clock: VirtualClock) -> None:
+    world.caller.run(push_apart_call([(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"3")])]))
+
+
+def pushed_twice(world: ReshardWorld, clock: VirtualClock) -> None:
+    pushed_alone(world, clock)
+    clock.step(1)
+    world.caller.run(push_call(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"4")]))
+
+
+@pytest.mark.parametrize("push", [pushed_alone, pushed_with_others, pushed_apart, pushed_twice])
+@pytest.mark.parametrize("rows", [1, 1_000])
+def test_a_push_between_an_ids_payloads_and_the_id_takes_nothing_away(app, clock, monkeypatch, push, rows):
+    """Several payloads come before their id. What was acknowledged is lost if a push takes the id for a new one."""
+    monkeypatch.setattr(Route.pack, "__defaults__", (rows,))
+    world = ReshardWorld(app, 1, Random(1))
+    for payload in (b"1", b"2"):
+        world.caller.run(push_call(world.shard("id-0", world.layout), [EncodedJob(b"id-0", payload)]))
+    world.begin(2)
+    shard, is_pushed = world.shard("id-0", world.layout.own), False
+    while world.move():
+        if not is_pushed and app.redis().exists(f"{shard.prefix}payloads:id-0"):
+            push(world, clock)
+            is_pushed = True
+    assert is_pushed
+    world.end_move()
+    clock.step(10 * resharding.MARGIN)
+    job = ShardDriver(app, QUEUE, shard.index, world.layout).queued()["id-0"]
+    order = sorted(job.payloads, key=job.payloads.__getitem__)
+    assert order == [b"1", b"2", b"3", b"4"][: 4 if push is pushed_twice else 3]
 
 
 def test_a_pause_moves_and_ends_wherever_it_is(app):

@@ -32,12 +32,26 @@ local function keep_by_rule(id)
   if keep and redis.call('HGET', P .. 'payloads', id) == '*' then keep_one(P, id, keep) end
 end
 
+-- Several payloads come before their id, which is no job here until it has come itself: to a push it is new, and would
+-- write over them. With it they are its own, beside what was pushed since. Returns what holds them now.
+local function unite(payloads, id, held)
+  local zset = P .. payloads .. ':' .. id
+  if held == '*' or redis.call('EXISTS', zset) == 0 then return held end
+  if held then
+    local score, payload = split(payloads_get(P .. payloads, id))
+    zadd_all(zset, {payload, score}, which_of_equal(P .. payloads, id))
+  end
+  redis.call('HSET', P .. payloads, id, '*')
+  return '*'
+end
+
 local function adopt_jobs(index, payloads)
   local ids, due, records = {}, {}, {}
   for row = 1, count do ids[row] = word(row, 1) end
   local known = redis.call('HMGET', P .. payloads, unpack(ids))
   for row, id in ipairs(ids) do
     local at, record = word(row, 2), word(row, 3)
+    if record == '*' or record == '' then known[row] = unite(payloads, id, known[row]) end
     if known[row] then
       merge(P .. payloads, id, at, record)
       -- Where both are dead the later death is told of.
@@ -75,7 +89,7 @@ local function adopt_payloads(payloads)
   end
   for id, members in pairs(of) do
     zadd_all(P .. payloads .. ':' .. id, members, which_of_equal(P .. payloads, id))
-    redis.call('HSET', P .. payloads, id, '*')
+    if redis.call('HEXISTS', P .. payloads, id) == 1 then redis.call('HSET', P .. payloads, id, '*') end
   end
 end
 
