@@ -22,8 +22,9 @@ class Fair(Capability):
         self.world.push_rows([self.world.new_row(random) for _ in range(3)])
 
     def check(self) -> None:
-        for look in self.world.looks():
-            look.lanes()
+        if not self.world.layout.is_moving:  # a tenant's ids may not have come yet
+            for look in self.world.looks():
+                look.lanes()
 
     def left(self) -> list[str]:
         return ["lane", "lanes", "lanes_later"]  # hints are dropped as they are met
