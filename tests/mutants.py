@@ -66,7 +66,11 @@ MUTANTS = {
         "I4",
     ),
     "claims_beside_the_unknown": Mutant("claim.lua", "if not is_known then", "if false then", "I4"),
-    "claims_what_runs": Mutant("parking.lua", "if running[ids[i]] then", "if false then", "I4"),
+    # A claim that is to take one looks on past what may not start, but takes one.
+    "passes_by_and_takes_more": Mutant(
+        "passing.lua", "return find(P, now, math.min(left, limit), ids)", "return find(P, now, left, ids)"
+    ),
+    "claims_what_runs": Mutant("passing.lua", "if why.running[id] then stopped[id] = why.running[id] end", "", "I4"),
     "parks_without_its_time": Mutant("parking.lua", "behind[i * 2] = id, due[i]", "behind[i * 2] = id, '0'"),
     "parks_in_compact": Mutant(
         "parking.lua",
@@ -430,7 +434,7 @@ MUTANTS = {
     "paused_and_gives_back_what_runs": Mutant(
         "rest.lua", "if not string.find(ARGV[4], ' ' .. claim.number .. ' ', 1, true) then", "if true then"
     ),
-    "held_and_claimed": Mutant("claim.lua", "if has_held and count > 0 then", "if false then", "held"),
+    "held_and_claimed": Mutant("passing.lua", "why.has_held and held_of(P, ids, count) or {}", "{}", "held"),
     "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
     "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
     "held_and_opened": Mutant(
@@ -548,7 +552,7 @@ MUTANTS = {
         "turns.lua", "    if not stays[id] then table.insert(gone[tenant], id) end\n", ""
     ),
     "lane_keeps_what_was_deleted": Mutant("claimed.lua", "  drop_hint(P, id)\n", "", "in lane"),
-    "lane_looked_for_twice": Mutant("turns.lua", "if met then return left_of(P, met, due_by) end", ""),
+    "lane_looked_for_twice": Mutant("turns.lua", "if met then return left_of(P, met, due_by, limit) end", ""),
     "lane_taken_from_the_front": Mutant("claim.lua", "if staying == 0 and not lanes then", "if staying == 0 then"),
     "lane_of_long_ago": Mutant("claim.lua", "old = lanes and count or redis", "old = redis"),
     "lane_without_the_requeued": Mutant("claimed.lua", "  hint(P, id, perform_in)\n", "", "lanes"),

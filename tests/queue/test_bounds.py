@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.queue.call import Argument, Call
+from lowkiq.queue.call import Argument, Call, chunked
 from lowkiq.queue.letters import PAGE, ask_again
 from lowkiq.queue.shard import PARKED, Owned
-from tests.queue.shard_driver import PAST, ShardDriver
+from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 from tests.queue.touched import count_in_scripts, touched
 
 FEW, MANY = 100, 1_000
@@ -45,6 +45,29 @@ def test_to_acquire_a_shard_leaves_what_is_parked_alone(counted, is_again):
         assert isinstance(counted.try_acquire("a"), Owned)
         assert counted.redis.hlen(counted.key("behind")) == count
     assert took[1] <= took[0] + 5
+
+
+@pytest.mark.parametrize("why", ["held", "throttled", "running"])
+def test_a_claim_of_one_looks_past_many_that_may_not_start(shard, why):
+    """Slow jobs are claimed one at a time: a free id must not wait for a round trip for each that is passed by."""
+    count = 3_000 if why != "running" else 900
+    ids = [f"id-{n}" for n in range(count)]
+    if why == "held":
+        shard.actions.hold(ids)
+    lease = shard.lease()
+    if why == "running":
+        shard.push_all(*((id, b"1", 1.0, PAST) for id in ids))
+        assert len(lease.claim()) == count
+    if why == "throttled":
+        shard.redis.zadd(shard.key("spaced"), dict.fromkeys(ids, FUTURE))
+    for some in chunked(ids, 1_000):
+        shard.push_all(*((id, b"2", 1.0, PAST) for id in some))
+    shard.push("free", b"2", 1.0, PAST + 1)
+    claims = 0
+    while not (taken := lease.claim_beside(limit=1)):
+        claims += 1
+        assert claims < count / 900
+    assert [job.id for job in taken] == ["free"]
 
 
 def wait_for_many(shard: ShardDriver, count: int, *, ids: int = 1) -> None:

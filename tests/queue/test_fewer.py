@@ -243,9 +243,6 @@ def test_ids_that_may_not_start_hold_up_no_others_and_are_met_once(shard, clock)
     for n in range(50):
         push(shard, f"id {n}", b"2")
     push(shard, "last", b"1")
-    assert [job.id for job in lease.claim(10)] == []
-    for _ in range(4):
-        lease.claim(10)
     assert [job.id for job in lease.claim(10)] == ["last"]
     assert all(job.perform_in >= START + 60 for job in shard.queued().values())
 

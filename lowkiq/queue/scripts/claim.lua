@@ -24,8 +24,7 @@ local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large
 --@ bell oldest_due
 --@ payloads get span fold zadd
 --@ claimed running set_aside
---@ parking park
---@ holding park
+--@ passing by
 --@ fewer spaced start
 --@ notes note
 
@@ -128,22 +127,14 @@ if tonumber(last_score) > now then
   if lanes then lanes.move(P, moved) end
 end
 local ids, count, first, last, next_due = find(P, now, limit)
-if has_others then
-  local running = count > 0 and ids_of(others) or {} -- few: what lasts is one batch
-  set_aside(P, last_claim, number)
-  local parked = park_running(P, ids, count, running)
-  if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked, ids) end
-end
+local running = has_others and count > 0 and ids_of(others) or {} -- few: what lasts is one batch
+if has_others then set_aside(P, last_claim, number) end
 local has_held = has_rare and redis.call('EXISTS', P .. 'held') == 1
-if has_held and count > 0 then
-  local parked = park_held(P, ids, count)
-  if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked, ids) end
-end
 local clock = has_rare and now_us()
 local has_spaced = has_rare and is_any_spaced(P, clock)
-if has_spaced and count > 0 then
-  local off = put_off(P, ids, count, now, clock)
-  if off > 0 then ids, count, first, last, next_due = find(P, now, count - off, ids) end
+if count > 0 and (has_others or has_held or has_spaced) then
+  local why = {running = running, has_held = has_held, has_spaced = has_spaced}
+  ids, count, first, last, next_due = find_free(P, find, now, limit, clock, why, {ids, count, first, last, next_due})
 end
 if count == 0 then
   next_due = next_due or known(redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or '')

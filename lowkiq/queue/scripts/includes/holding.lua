@@ -20,11 +20,10 @@ local function release_held(P, now, ids)
   if earliest < math.huge then ring(P, earliest, now) end
 end
 
---- park
---@ parking park
--- Parks those of these due ids that are held. Returns how many.
-local function park_held(P, ids, count)
+--- held
+-- Those of these due ids that are held.
+local function held_of(P, ids, count)
   local since, held = redis.call('ZMSCORE', P .. 'held', unpack(ids, 1, count)), {}
   for i = 1, count do held[ids[i]] = since[i] or nil end
-  return park_running(P, ids, count, held)
+  return held
 end

@@ -13,13 +13,12 @@ end
 
 --- park
 --@ payloads get
--- Parks those of these ids that run, each at most once a run. Returns how many.
-local function park_running(P, ids, count, running)
+-- Parks those of these ids that are stopped, be it by their run, each at most once a run.
+local function park(P, ids, count, stopped)
   local parked = {}
   for i = 1, count do
-    if running[ids[i]] then parked[#parked + 1] = ids[i] end
+    if stopped[ids[i]] then parked[#parked + 1] = ids[i] end
   end
-  if #parked == 0 then return 0 end
   local due = redis.call('ZMSCORE', P .. 'due', unpack(parked))
   local held = redis.call('HMGET', P .. 'payloads', unpack(parked))
   local behind, later, full = {}, {}, {}
@@ -33,7 +32,6 @@ local function park_running(P, ids, count, running)
   redis.call('HSET', P .. 'behind', unpack(behind))
   if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end
   redis.call('ZADD', P .. 'due', unpack(later))
-  return #parked
 end
 
 --- unpark

@@ -83,10 +83,10 @@ end
 local tenant_of, is_oldest = {}, {}
 
 -- Those of the ids that were chosen which are due still.
-local function left_of(P, chosen, due_by)
+local function left_of(P, chosen, due_by, limit)
   local ids, first, last = {}, math.huge, 0
   for i, due in ipairs(redis.call('ZMSCORE', P .. 'due', unpack(chosen))) do
-    if tonumber(due) <= tonumber(due_by) then
+    if #ids < limit and tonumber(due) <= tonumber(due_by) then
       ids[#ids + 1], first, last = chosen[i], math.min(first, due), math.max(last, due)
     end
   end
@@ -97,7 +97,7 @@ end
 -- last of them are due. Those that were `met` before are not chosen again, as others would not be looked at like them.
 local function find_fairly(P, now, limit, met)
   local due_by = stamp(now)
-  if met then return left_of(P, met, due_by) end
+  if met then return left_of(P, met, due_by, limit) end
   wake_lanes(P, due_by, limit)
   local lanes, lane_of = first_lanes(P, limit), {}
   for _, lane in ipairs(lanes) do lane_of[lane.tenant] = lane end
