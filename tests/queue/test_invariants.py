@@ -85,7 +85,7 @@ def test_i2_epochs_only_rise(shard):
 def test_i2_an_epoch_rises_even_if_the_clock_went_back(shard):
     ahead = int(FUTURE * 1_000_000)
     shard.redis.hset(shard.key("owner"), mapping={"node": "a", "epoch": ahead, "until": 0})
-    assert shard.lease("b").epoch == str(ahead + 1)
+    assert int(shard.lease("b").epoch) > ahead
 
 
 def test_i2_an_epoch_rises_even_if_redis_lost_its_last_writes(shard):

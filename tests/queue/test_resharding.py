@@ -412,7 +412,7 @@ MUTANTS = {
     "pause_for_ever": ("mark_moved.lua", " and paused == ARGV[5]", ""),
     "pause_told_again": ("feed.lua", "if pause == '-' then return 1 end", "if pause == '-' then pause = 'x' end"),
     "pause_that_ends_there_only": ("feed.lua", "if told and told ~= pause and", "if false and"),
-    "tokens_fall": ("acquire.lua", "if is_fed then epoch", "if false then epoch"),
+    "tokens_fall": ("acquire.lua", "is_fed and lead_at_first(ARGV[2]) or 0", "0"),
     "tokens_fall_later": ("end_feed.lua", "< tonumber(epoch) then", "< 0 then"),
     "leaves_lanes": ("drop_moved.lua", "do drop_hint(P, id) end", "do end"),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),

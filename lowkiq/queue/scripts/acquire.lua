@@ -86,7 +86,7 @@ if has_rare then restored, buried = restore() end
 -- Of a shard whose jobs still come it is ahead of those that owners of the old ones are given meanwhile (end_feed.lua).
 local is_fed = not is_moved and string.match(ARGV[2], '^3:') and redis.call('HEXISTS', P .. 'meta', 'whole') == 0
 local lead
-epoch, lead = next_epoch(P, epoch, now, is_fed and MOVE or 0)
+epoch, lead = next_epoch(P, epoch, now, is_fed and lead_at_first(ARGV[2]) or 0)
 -- Without a claim the first write is this one, which Redis does not refuse when memory is full.
 redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'alone', 'open', 'waiting', 'wanted', 'bell', 'rests')
 if lead then redis.call('HSET', P .. 'meta', 'lead', lead) end

@@ -5,9 +5,14 @@
 
 --- next
 --@ shard set_back
--- How far epochs of a shard are ahead at first whose jobs still come: about as long as that may take. If it takes longer,
--- the shard's owner is given another epoch after it (end_feed.lua).
-local MOVE = 600 * 1000000
+-- How far epochs of a shard are ahead at first whose jobs still come: by as long as that mostly takes further than those of
+-- the generation before, which may have been resharded just now. Where it takes longer, or after many generations, the
+-- shard's owner loses the lease as all has come, and is given another one (end_feed.lua).
+local MOVE, GENERATIONS = 300 * 1000000, 8
+
+local function lead_at_first(layout)
+  return MOVE * ((tonumber(string.match(layout, '^3:%d+:(%d+)')) or 0) % GENERATIONS + 1)
+end
 -- When the clock was set back nobody knows how far epochs are ahead of it. They go on from the last one, by so much of the
 -- clock that those of two moments differ.
 local STEPS = 10000 -- microseconds
