@@ -87,7 +87,7 @@ def error_text(error: BaseException, format: Callable[[BaseException], str] = fo
     """The text that `format` makes of an error, as far as it can be kept. It never fails."""
     try:
         return encodable(str(format(error))[:MAX_ERROR_CHARS])
-    except Exception as broken:  # noqa: BLE001 (format, or the error's own __str__, is the user's)
+    except BaseException as broken:  # noqa: BLE001 (format, or the error's own __str__, is the user's)
         return f"{type(error).__name__} (which could not be formatted: {type(broken).__name__})"
 
 

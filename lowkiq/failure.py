@@ -109,7 +109,7 @@ def traceback_of(error: BaseException, most_frames: int) -> str:
     Where an error was raised, and in short the errors that led to it; "" if nothing is known of it. Unlike Python's it
     does not end with the error itself. It never fails.
     """
-    with suppress(Exception):  # anything can stand behind an exception's attributes
+    with suppress(BaseException):  # anything can stand behind an exception's attributes
         text = _stack(error, most_frames)
         text = f"{HEAD}{text}" if text else ""
         for cause, link in itertools.islice(_causes(error), CAUSES):
@@ -125,7 +125,7 @@ def traceback_of(error: BaseException, most_frames: int) -> str:
 
 def place_of(error: BaseException) -> str:
     """The file and line of the user's last frame, else of the last one; "" if it has none. It never fails."""
-    with suppress(Exception):
+    with suppress(BaseException):
         frames = _frames(error)
         own = [frame for frame in frames if not frame.file.startswith(_INSTALLED) and not _PACKAGES.search(frame.file)]
         for frame in (own or frames)[-1:]:

@@ -73,7 +73,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
             return [expected]
         if self.missed == "skip":
             return [at for at in self._latest(expected, now, 1) if now - at <= GRACE]
-        return self._latest(expected, now, self.backlog)
+        return self._latest(expected, now, min(self.backlog, MOST_BACKLOG))  # whoever has written it
 
     def _latest(self, expected: float, now: float, most: int) -> list[float]:
         """The last ones of its times from `expected` up to now."""

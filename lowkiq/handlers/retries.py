@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
-
-import structlog
 
 from lowkiq.codec import encodable
 from lowkiq.errors import LONGEST_DELAY, Bury, Decision, Discard, RateLimited, RetryIn, Snooze
@@ -17,13 +14,14 @@ from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
+from lowkiq.log import get_logger
 from lowkiq.policies import Every, Exponential, Policy, rule_for
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Exhausted, Failure, Fate, Snoozed
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Characters of an error, and ids of a batch, in one line of the log.
 LOGGED_CHARS = 200
@@ -51,6 +49,8 @@ class Failures(NamedTuple):
     snoozed: Sequence[Snoozed] = ()
     #: Ids that go back to the queue as they were.
     released: Sequence[str] = ()
+    #: The same, of such that have not begun: no code of the user's has run for them.
+    unstarted: Sequence[str] = ()
     #: Payloads that were loaded only now, and can't be; what else their ids hold goes back.
     spoiled: Sequence[Spoiled] = ()
     #: Of those that are snoozed, what is to rest meanwhile.
@@ -64,7 +64,7 @@ class Failures(NamedTuple):
         rows: tuple[Failure | Exhausted | Snoozed | Spoiled, ...] = (
             *self.failed, *self.exhausted, *self.snoozed, *self.spoiled,
         )  # fmt: skip
-        return frozenset([*(row.id for row in rows), *self.released])
+        return frozenset([*(row.id for row in rows), *self.released, *self.unstarted])
 
 
 class Retries:
@@ -191,34 +191,32 @@ class Retries:
         rule = self._rule(error)
         reason = rule.reason if isinstance(rule, Discard) else ""
         known = {} if error is rule else {"error": main_line(kept_text(error, self._settings.format_error, 0))}
-        with contextlib.suppress(OSError, UnicodeError):  # as below
-            logger.info(
-                "jobs_discarded",
-                queue=self.worker.queue_name,
-                ids=loggable(job.id for job in jobs),
-                jobs=len(jobs),
-                reason=encodable(main_line(str(reason))[:LOGGED_CHARS]),
-                **{name: text[:LOGGED_CHARS] for name, text in known.items()},
-            )
+        logger.info(
+            "jobs_discarded",
+            queue=self.worker.queue_name,
+            ids=loggable(job.id for job in jobs),
+            jobs=len(jobs),
+            reason=encodable(main_line(str(reason))[:LOGGED_CHARS]),
+            **{name: text[:LOGGED_CHARS] for name, text in known.items()},
+        )
 
     def _dump(self, text: str) -> str:
         try:
             return encodable(str(self._settings.dump_error(text)))
-        except Exception:
+        except BaseException:  # (it is the user's, and an error's text is kept all the same)
             logger.exception("dump_error_failed", queue=self.worker.queue_name)
             return text
 
     def _log(self, jobs: list[Job], text: str, error: BaseException | str, **counts: int) -> None:
         place = "" if isinstance(error, str) else place_of(error)
-        with contextlib.suppress(OSError, UnicodeError):  # a log that can't be written must not cost an outcome
-            logger.warning(
-                "jobs_failed",
-                queue=self.worker.queue_name,
-                ids=loggable(job.id for job in jobs),
-                **counts,
-                error=main_line(parts_of(text)[0])[:LOGGED_CHARS],
-                **({"at": place} if place else {}),
-            )
+        logger.warning(
+            "jobs_failed",
+            queue=self.worker.queue_name,
+            ids=loggable(job.id for job in jobs),
+            **counts,
+            error=main_line(parts_of(text)[0])[:LOGGED_CHARS],
+            **({"at": place} if place else {}),
+        )
 
 
 def loggable(ids: Iterable[str]) -> list[str]:

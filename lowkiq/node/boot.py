@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, needs_a_person
 from lowkiq.hooks import Fatal
+from lowkiq.log import get_logger
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import raise_first
@@ -22,7 +22,7 @@ from lowkiq.shared_page import SharedPage
 from lowkiq.transport.connect import check_server
 from lowkiq.worker import Worker
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds between tries to reach Redis.
 RETRY: Final = 1.0
@@ -77,7 +77,7 @@ def call_hook(name: str, hook: Callable[[], object] | None) -> None:
     if hook:
         try:
             hook()
-        except Exception:
+        except BaseException:
             logger.exception(f"{name}_failed")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -16,6 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from lowkiq import clock
 from lowkiq.admin.beats.hands import HAND
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
@@ -37,11 +39,13 @@ LISTEN = 1.0
 #: Seconds of silence after which Redis is pinged, and that it has for the answer: a listener sends nothing, and would
 #: not notice that the other end, or something between, has forgotten the connection.
 SILENCE, ANSWER = 15.0, 5.0
+#: Seconds ahead that a ring may name: shards are polled meanwhile.
+MOST_AHEAD: Final = 3_600.0
 #: Seconds between tries to listen again, with jitter.
 RETRY = 0.5
 
 
-class Doorbell(threading.Thread):
+class Doorbell(LastingThread):
     """
     Wakes the pools of shards with jobs due, and calls `hear` when the node itself is asked for something. `calls` has
     what else a ring may say of a shard, and who is to know.
@@ -57,13 +61,12 @@ class Doorbell(threading.Thread):
         calls: Mapping[bytes, Callable[[Lease], None]],
         hear: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(name="lowkiq-doorbell", daemon=True)
+        super().__init__("lowkiq-doorbell", runtime.mishaps)
         self._runtime = runtime
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in pools}
         self._pools = pools
         self._hear = hear
         self._calls = calls
-        self._is_stopping = False
         #: Set once the node can be rung.
         self.is_listening = threading.Event()
 
@@ -72,18 +75,15 @@ class Doorbell(threading.Thread):
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in leases}
 
     def stop(self) -> None:
-        self._is_stopping = True
+        self._is_over.set()
 
-    def run(self) -> None:
-        try:
-            while not self._is_stopping:
-                try:
-                    self._listen()
-                except (RedisError, OSError) as error:
-                    self._runtime.outage.met(error)
-                    time.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
-        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
-            self._runtime.fatal(error)
+    def _work(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                self._listen()
+            except (RedisError, OSError) as error:
+                self._runtime.outage.met(error)
+                time.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
 
     def _listen(self) -> None:
         make_pubsub: Callable[[], Any] = self._runtime.caller.client.pubsub
@@ -102,7 +102,7 @@ class Doorbell(threading.Thread):
     def _messages(self, pubsub: Any) -> Iterator[Mapping[str, Any]]:
         """Raises a RedisError once nobody is at the other end, or another server has become the primary."""
         heard_at, is_asked = clock.monotonic(), False
-        while not self._is_stopping:
+        while not self._is_over.is_set():
             message = pubsub.get_message(timeout=LISTEN)
             silence = clock.monotonic() - heard_at
             if not is_to_primary(pubsub):
@@ -126,12 +126,19 @@ class Doorbell(threading.Thread):
             if rest in self._by_prefix:
                 call(self._by_prefix[rest])
         elif (lease := self._by_prefix.get(prefix)) and (pool := self._pools.get(lease)):
-            pool.wake(lease, clock.monotonic() + float(rest))
+            pool.wake(lease, clock.monotonic() + _seconds(rest, MOST_AHEAD))
 
     def _hear_of_place(self, message: bytes) -> None:
         """It is this node's turn for a place of a queue (places.lua)."""
         prefix, _, due_in = message.rpartition(b" ")
         for places in self._runtime.places.values():
             if places.prefix.encode() == prefix:
-                with contextlib.suppress(ValueError):  # anybody may publish
-                    places.ring(max(0.0, min(float(due_in), LISTEN)))
+                places.ring(_seconds(due_in, LISTEN))
+
+
+def _seconds(text: bytes, most: float) -> float:
+    """Seconds that a ring names; anybody may publish, so what is no number says that it is time to look."""
+    with contextlib.suppress(ValueError):
+        seconds = float(text)
+        return 0.0 if math.isnan(seconds) else max(0.0, min(seconds, most))
+    return 0.0

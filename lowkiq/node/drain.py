@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.beats.fostering import ask_to_foster
 from lowkiq.admin.metrics import ShardMetrics, read_shards
 from lowkiq.handlers.stop import Stop
+from lowkiq.log import get_logger
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.away import AwayClaims
@@ -19,7 +19,7 @@ from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import SHARDS_A_CALL, chunked
 from lowkiq.queue.shard import Shard
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds to wait for a thread that has nothing left to do.
 JOIN = 1.0

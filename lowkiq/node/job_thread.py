@@ -13,6 +13,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.errors import LowkiqError
 from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
@@ -105,6 +106,11 @@ class JobThread(threading.Thread, ABC):
         """True if it is to begin nothing more."""
         return self._is_stopping or self._is_quiet
 
+    @property
+    def is_stopping(self) -> bool:
+        """True once the node ends."""
+        return self._is_stopping
+
     def stop(self) -> None:
         """Ends the thread after what is in hand."""
         self._is_stopping = True
@@ -159,7 +165,7 @@ class JobThread(threading.Thread, ABC):
         self._runtime.outage.over(*(thread.name for thread in self.pool.threads if polled))
         self._retry_delay = RETRY_FROM
 
-    def _wait_for_redis(self, picked: Sequence[Lease], error: RedisError) -> None:
+    def _wait_for_redis(self, picked: Sequence[Lease], error: RedisError | LowkiqError) -> None:
         """Redis is gone, or refuses to write: keep the outcomes, and try for ever."""
         self._runtime.outage.met(error)
         for lease in picked:

@@ -5,17 +5,18 @@ stop that were cancelled, and has paused shards rest.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import Moved, OtherLayout
+from lowkiq.errors import LowkiqError, Moved, OtherLayout
+from lowkiq.log import get_logger
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases.away import AwayClaims
 from lowkiq.node.leases.lease import Lease
@@ -38,7 +39,7 @@ from lowkiq.queue.shard import (
     renew,
 )  # fmt: skip
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Renewals in a lease's time: two of three may be lost.
 RENEWALS_A_TTL = 3
@@ -114,13 +115,22 @@ class LeaseKeeper(threading.Thread):
         self._wake.set()
 
     def run(self) -> None:
-        try:
-            while not self._is_stopping:
-                self._wake.clear()
+        failing_since = math.inf
+        while not self._is_stopping:
+            self._wake.clear()
+            try:
                 self._round()
-                self._wake.wait(self._until_next_round())
-        except BaseException as error:  # noqa: BLE001 (without renewals the node loses its shards: better to stop)
-            self._runtime.fatal(error)
+                failing_since = math.inf
+            except BaseException as error:  # noqa: BLE001 (what one round meets, the next one need not)
+                self._runtime.mishaps.met("lease_keeper_failed", error, "it tries again; without renewals leases end")
+                now = clock.monotonic()
+                failing_since = min(failing_since, now)
+                if now - failing_since > self._settings.lease_ttl:  # it has lost its shards: better to stop
+                    self._runtime.fatal(error)
+                    return
+                self._wake.wait(ACQUIRE_INTERVAL)
+                continue
+            self._wake.wait(self._until_next_round())
 
     def _round(self) -> None:
         now = clock.monotonic()
@@ -260,7 +270,11 @@ class LeaseKeeper(threading.Thread):
         for group in chunked(missing, ACQUIRES_AT_ONCE):
             results = self._caller.run_all([lease.acquire_call(dead) for lease in group])
             for lease, result in zip(group, results, strict=True):
-                if not isinstance(result, RedisError):
+                if isinstance(result, LowkiqError) and not isinstance(result, OtherLayout):
+                    self._runtime.mishaps.met(
+                        "acquire_refused", result, "it is tried again", queue=lease.shard.queue, shard=lease.shard.index
+                    )
+                elif not isinstance(result, RedisError):
                     self._note_acquired(lease, result, now)
             raise_first([result for result in results if isinstance(result, RedisError)])
             self._runtime.outage.over()
@@ -278,8 +292,6 @@ class LeaseKeeper(threading.Thread):
                 log.info("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
         elif isinstance(result, Moved):
             lease.is_moved = True
-        elif not isinstance(result, OtherLayout):
-            raise result
         if not lease.is_foster:
             self._runtime.refusals.of_shard(lease.shard, result if isinstance(result, OtherLayout) else None)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
-
-import structlog
+from typing import Any, Final
 
 from lowkiq import log
 from lowkiq.admin.live import read_live
 from lowkiq.admin.options import LOG_LEVELS
+from lowkiq.log import get_logger
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
+
+ADVICE: Final = "it is tried again with each beat: set its options anew, or unset them (lowkiq settings)"
 
 
 class LiveSettings:
@@ -60,11 +61,16 @@ class LiveSettings:
         # The lowest level of all its queues, as they share one log. That of the change is the lower of both.
         level = min(levels, key=LOG_LEVELS.index, default=log.DEFAULT_LEVEL)
         self._log_by(min(level, self._level, key=LOG_LEVELS.index))
+        failed: list[str] = []
         for queue in sorted(found.keys() | self._known.keys()):
             if found.get(queue) != self._known.get(queue):
-                self._apply(queue, found.get(queue, {}))
+                try:
+                    self._apply(queue, found.get(queue, {}))
+                except Exception as error:  # noqa: BLE001 (the other queues have theirs)
+                    failed.append(queue)
+                    self._runtime.mishaps.met("settings_failed", error, ADVICE, queue=queue)
         self._weigh({queue: options["weight"] for queue, options in found.items() if "weight" in options})
-        self._known = found
+        self._known = {queue: options for queue, options in found.items() if queue not in failed}
         self._log_by(level)
 
     def _apply(self, queue: str, options: Mapping[str, Any]) -> None:

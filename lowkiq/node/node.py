@@ -12,14 +12,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock, telemetry
 from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.app import Lowkiq
+from lowkiq.codec import error_text
 from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, SettingsError
+from lowkiq.log import get_logger
 from lowkiq.node.boot import call_hook, call_on_server_init, make_fork_server, open_queues, refuse, say_last_words
 from lowkiq.node.chores.clockwork import Clockwork
 from lowkiq.node.chores.post import Post
@@ -48,7 +49,7 @@ from lowkiq.queue.call import Caller
 from lowkiq.shared_page import SharedPage
 from lowkiq.transport.connect import client_for_node, connections_of_node
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: The signals that it acts on.
 HANDLED: Final = (
@@ -274,7 +275,11 @@ class Node:
             logger.info("resumed", node=self.name, why=why)
 
     def dump(self) -> str:
-        return dump(self._workers, state_directory(os.environ), self.name)
+        try:
+            return dump(self._workers, state_directory(os.environ), self.name)
+        except Exception as error:
+            logger.exception("dump_failed")
+            return f"the dump has failed: {error_text(error)}\n"
 
     def _take_over(self, lease: Lease) -> None:
         """Takes, when rung for it, a shard that nobody has: its own part always, another node's as its stand-in."""
@@ -344,7 +349,7 @@ class Node:
         self._doorbell.stop()
         self._heartbeat.join(TICK)
         if self._fatal_error is not None:
-            logger.error("stopped_by", error=f"{type(self._fatal_error).__name__}: {self._fatal_error}"[:300])
+            logger.error("stopped_by", error=error_text(self._fatal_error)[:300])
             say_last_words(self._settings, self._fatal_error)
         telemetry.flush(self._settings.telemetry)
         logger.info("drained", node=self.name, abandoned=left)

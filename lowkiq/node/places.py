@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, Final, Protocol
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.log import get_logger
 from lowkiq.queue.call import Caller, chunked
 from lowkiq.queue.places import MOST_AT_ONCE, QueuePlaces
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds after which a node that found no place asks again: it is rung when its turn comes, but a ring may be lost.
 ASK_AGAIN: Final = 0.5

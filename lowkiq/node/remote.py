@@ -13,17 +13,18 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
-import structlog
 
 from lowkiq import clock
 from lowkiq.admin.beats import hands
 from lowkiq.admin.beats.dumps import keep_dump
 from lowkiq.admin.beats.hands import HandRequest, HandState
+from lowkiq.codec import error_text
+from lowkiq.log import get_logger
 from lowkiq.process.asks import RESTART_ME
 from lowkiq.queue.call import Caller
 from lowkiq.shared_page import SharedPage
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds that a supervisor has for its answer.
 ANSWER_WITHIN: Final = 10.0
@@ -93,7 +94,12 @@ class Remote:
     def act(self, node: Actor) -> None:
         """Does what was asked for."""
         while self._asked:
-            self._do(node, self._asked.popleft())
+            request = self._asked.popleft()
+            try:
+                self._do(node, request)
+            except Exception as error:
+                logger.exception("asked_in_vain", action=request.action)
+                self.answer(request, "refused", f"it has failed: {error_text(error)[:300]}")
         self._hear_supervisor(node.page)
 
     def _do(self, node: Actor, request: HandRequest) -> None:

@@ -8,17 +8,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-from redis.exceptions import RedisError
-
 from lowkiq import clock
 from lowkiq.admin.options import check_option
 from lowkiq.app import Lowkiq
 from lowkiq.errors import Moved, OtherLayout, SettingsError, unknown_option
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.log import get_logger
 from lowkiq.node.counts.incident_notes import IncidentNotes
 from lowkiq.node.counts.times import NodeTimes
+from lowkiq.node.mishaps import Mishaps
 from lowkiq.node.noted import Noted
 from lowkiq.node.places import Places
 from lowkiq.node.schedulers import Ordered
@@ -31,7 +30,7 @@ from lowkiq.shared_page import DeadNode, SharedPage
 from lowkiq.transport.errors import advice
 from lowkiq.worker import Worker
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds after which the same error is logged again.
 REMIND: Final = 30.0
@@ -48,7 +47,7 @@ class Outage:
         #: What was logged → when (monotonic).
         self._logged: dict[str, float] = {}
 
-    def met(self, error: RedisError | OSError, event: str = "redis_trouble") -> None:
+    def met(self, error: Exception, event: str = "redis_trouble") -> None:
         """Notes an error that the calling thread has met."""
         what = advice(error) or type(error).__name__
         now, thread = clock.monotonic(), threading.current_thread().name
@@ -59,7 +58,7 @@ class Outage:
             if now - self._logged.get(what, -REMIND) < REMIND:
                 return
             self._logged[what] = now
-        logger.warning(event, thread=thread, error=f"{type(error).__name__}: {error}"[:300], advice=advice(error))
+        logger.warning(event, thread_name=thread, error=f"{type(error).__name__}: {error}"[:300], advice=advice(error))
 
     def over(self, *others: str) -> None:
         """Notes that the calling thread, and others, get on again. Cheap if there was no error."""
@@ -165,6 +164,7 @@ class Runtime:
     #: Queue → what this node has of its `max_running`.
     places: dict[str, Places] = field(default_factory=dict)
     incidents: IncidentNotes = field(default_factory=IncidentNotes)
+    mishaps: Mishaps = field(init=False)
     #: Shards that have letters, that have jobs which wait for others, and that may have jobs which recur.
     letters: Noted = field(default_factory=Noted)
     waits: Noted = field(default_factory=Noted)
@@ -175,6 +175,9 @@ class Runtime:
     times: NodeTimes = field(default_factory=NodeTimes)
     #: Each adds to Redis what is counted in memory, and keeps it if that fails. Called with each beat and at the end.
     flushes: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mishaps", Mishaps(self.incidents))
 
     @property
     def namespace(self) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from math import inf
 from operator import attrgetter
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.hooks import Scheduler
 
 T = TypeVar("T")
 
@@ -70,6 +72,13 @@ class Lag(Generic[T]):
         shard = heapq.heappop(self._heap)[2]
         del self._due[shard]
         return shard
+
+    def require(self, picked: Any) -> T | None:
+        """What somebody has picked. Raises ValueError if that was not noted."""
+        if picked is not None and picked not in self._due:
+            raise ValueError(f"pick gave {short(picked)}, which was not noted as due")
+        found: T | None = picked
+        return found
 
     def next_due_at(self) -> float | None:
         while self._heap:
@@ -165,3 +174,50 @@ class Ordered(Generic[Q]):
     def next_due_at(self) -> float | None:
         times = (level.next_due_at() for level in self._levels)
         return min((due_at for due_at in times if due_at is not None), default=None)
+
+
+#: Schedulers of Lowkiq's own.
+OWN: Final[tuple[type[Any], ...]] = (Lag, Seq, Ordered)
+
+
+class Watched(Generic[Q]):
+    """
+    A scheduler of the user's, for as long as it works: once it raises, or answers what can't be, shards are taken by
+    lag from there on, and `failed` hears of it once.
+    """
+
+    def __init__(self, own: Scheduler[Q], failed: Callable[[BaseException], None]) -> None:
+        self._own: Scheduler[Q] | None = own
+        self._lag: Lag[Q] = Lag()
+        self._failed = failed
+
+    def note(self, shard: Q, due_at: float | None) -> None:
+        self._lag.note(shard, due_at)
+        self._ask(lambda own: own.note(shard, due_at))
+
+    def pick(self, now: float) -> Q | None:
+        picked = self._ask(lambda own: self._lag.require(own.pick(now)))
+        if self._own is None:
+            return self._lag.pick(now)
+        if picked is not None:
+            self._lag.note(picked, None)
+        return picked
+
+    def next_due_at(self) -> float | None:
+        found = self._ask(lambda own: _time(own.next_due_at()))
+        return self._lag.next_due_at() if self._own is None else found
+
+    def _ask(self, ask: Callable[[Scheduler[Q]], T]) -> T | None:
+        if self._own is not None:
+            try:
+                return ask(self._own)
+            except BaseException as error:  # noqa: BLE001 (it is the user's)
+                self._own = None
+                self._failed(error)
+        return None
+
+
+def _time(at: Any) -> float | None:
+    if at is None or (isinstance(at, int | float) and not math.isnan(at)):
+        return at
+    raise TypeError(f"next_due_at gave {short(at)}, it must be seconds or None")

@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from lowkiq.errors import SettingsError
@@ -20,7 +21,7 @@ from lowkiq.node.leases.gate import Gate
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.schedulers import Lag
+from lowkiq.node.schedulers import OWN, Lag, Watched
 from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.worker_thread import WorkerThread
@@ -67,7 +68,10 @@ def _make_pool(runtime: Runtime, number: int, leases: Sequence[Lease]) -> Pool:
     for lease in leases:
         lease.bell = bell.key
     build = runtime.settings.build_scheduler
+    failed = partial(runtime.mishaps.met, "scheduler_failed", advice="shards are taken by lag until the node restarts")
     scheduler: Scheduler[Lease] = build() if build else Lag()
+    if type(scheduler) not in OWN:
+        scheduler = Watched(scheduler, failed)
     return Pool(leases, scheduler, bell, runtime)
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.errors import LowkiqError
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases.claim_size import MOST_SHARDS
 from lowkiq.node.leases.lease import Lease
@@ -101,7 +102,7 @@ class WorkerThread(JobThread):
             return self._wait()
         try:
             has_jobs = self._exchange(picked, polled)
-        except RedisError as error:
+        except (RedisError, LowkiqError) as error:
             self._wait_for_redis(picked, error)
             return False
         self._note_success(polled=bool(polled))

@@ -7,16 +7,15 @@ from collections import defaultdict
 from types import TracebackType
 from typing import Final
 
-import structlog
-
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.codec import error_text
+from lowkiq.log import get_logger
 from lowkiq.outbox.rows import Row
 from lowkiq.outbox.sending import MAX_ERROR_CHARS, Outcome, retry_in, send
 from lowkiq.outbox.store import OutboxStore, Turn
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Rows of a turn, at most: one script of a push, and a transaction of a few milliseconds.
 BATCH: Final = 500

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-import structlog
 from redis.exceptions import (
     ClusterDownError,
     MasterDownError,
@@ -20,9 +19,10 @@ from lowkiq.app import Lowkiq
 from lowkiq.codec import error_text
 from lowkiq.errors import LowkiqError, PushFailed, unknown_queue
 from lowkiq.job import EncodedJob
+from lowkiq.log import get_logger
 from lowkiq.outbox.rows import Row, UnreadableRow, job_of
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Refusals of a Redis that is not well: they say nothing of the row, and pass.
 _PASSING: Final = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import msgspec
 import redis
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.log import get_logger
 from lowkiq.queue.claims import Handed
 from lowkiq.transport.errors import advice
 from lowkiq.transport.listener import PENDING, Listener
 from lowkiq.transport.server import Command, Connections
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds that Redis waits for a ring, and how much longer its answer may take before the connection is given up.
 LISTEN: Final = 5

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from lowkiq.codec import error_text
 from lowkiq.errors import (
     Fenced,
     LowkiqError,
@@ -54,6 +55,10 @@ CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
 
 #: An error's code, which redis-py leaves in front of those that it does not know.
 _CODED = re.compile(r"[A-Z]+ ")
+
+
+class UnreadableReply(ResponseError):
+    """A script has replied what can't be parsed: something in its shard was written by who is no Lowkiq."""
 
 
 class Call(NamedTuple, Generic[T]):
@@ -215,4 +220,9 @@ def _meaning(call: Call[Any], reply: Any) -> Any:
     """The parsed reply to a call, or the exception that the reply stands for."""
     if isinstance(reply, ResponseError):
         return refusal(str(reply), reply)
-    return reply if isinstance(reply, RedisError) else call.parse(reply)
+    if isinstance(reply, RedisError):
+        return reply
+    try:
+        return call.parse(reply)
+    except Exception as error:  # noqa: BLE001 (anybody may write to Redis, and a reply stands for one shard of many)
+        return UnreadableReply(f"{call.script} of {call.keys[0]} has replied what can't be read: {error_text(error)}")

@@ -86,7 +86,7 @@ def parse_claim(
                 due_at, retry_count, score, payload = float(words[0]), int(words[1]), float(words[2]), words[3]
             try:
                 jobs.append(Job(id, [load(payload)], (score,), due_at, retry_count))
-            except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
+            except BaseException as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
                 spoiled.append(Spoiled(id, payload, _undecodable(error)))
             continue
         has_several = True
@@ -137,7 +137,7 @@ def claim_handed(
         return Claim([], [Spoiled(id, handed.payload, bad)], None)
     try:
         return Claim([Job(id, [load(handed.payload)], (score,), score, -1)], [], None, at=score)
-    except Exception as error:  # noqa: BLE001 (as above)
+    except BaseException as error:  # noqa: BLE001 (as above)
         return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], None)
 
 
@@ -155,7 +155,7 @@ def _load_all(id: str, encoded: list[bytes], load: Callable[[bytes], Any]) -> tu
     for payload in encoded:
         try:
             payloads.append(load(payload))
-        except Exception as error:  # noqa: BLE001 (as above)
+        except BaseException as error:  # noqa: BLE001 (as above)
             bad.append(Spoiled(id, payload, _undecodable(error)))
     return payloads, bad
 
@@ -193,10 +193,10 @@ def _id_error(id: str, check_id: Callable[[str], object] | None) -> str | None:
     try:
         if check_id:
             check_id(id)
-    except Exception as error:  # noqa: BLE001 (an id may be anything, and its type the user's)
+    except BaseException as error:  # noqa: BLE001 (an id may be anything, and its type the user's)
         return f"the worker's type of ids can't hold this one: {error_text(error)}"[:1000]
     return None
 
 
-def _undecodable(error: Exception) -> str:
+def _undecodable(error: BaseException) -> str:
     return f"load_payload can't decode this payload: {error_text(error)}"[:1000]

@@ -6,6 +6,7 @@ then (keys.py), and whichever node's turn it is moves the old shards into the ne
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -212,7 +213,14 @@ def _relayout(namespace: str, queue: str, known: str | bytes, layout: Layout) ->
 
 def _mark(reply: list[Any]) -> Mark:
     is_marked, now, last_score, seen, paused = reply
-    return Mark(bool(is_marked), int(now), int(float(last_score)), seen, paused)
+    return Mark(bool(is_marked), int(now), _whole(last_score), seen, paused)
+
+
+def _whole(number: bytes) -> int:
+    """A number of a shard; 0 for what is none, as scripts have it."""
+    with contextlib.suppress(ValueError, OverflowError):
+        return int(float(number))
+    return 0
 
 
 def _chunk(reply: list[bytes]) -> Chunk | None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any, Final
 
-import structlog
 from opentelemetry import metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
@@ -16,11 +15,12 @@ from lowkiq import clock
 from lowkiq.codec import encodable, error_text
 from lowkiq.errors import Discard, PartialFailure, RetryIn, Snooze
 from lowkiq.job import Job
+from lowkiq.log import get_logger
 from lowkiq.telemetry import words
 from lowkiq.telemetry.contexts import links_of, written
 from lowkiq.version import VERSION
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Ids, and errors of ids, that a span tells of.
 MOST_TOLD: Final = 10

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
-import structlog
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from lowkiq.errors import RedisUnsuitable, SettingsError
+from lowkiq.log import get_logger
 from lowkiq.redis_url import Target, parse
 from lowkiq.settings import Settings
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.patience import PATIENT, PatientBackoff, PatientRetry
 from lowkiq.transport.sentinel import sentinel_client
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds for one reply. A script is O(batch), so a server that takes longer is in trouble, not busy.
 SOCKET_TIMEOUT = 10.0

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-import structlog
 from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from lowkiq import Lowkiq
 from lowkiq.environment import Credentials
+from lowkiq.log import get_logger
 from lowkiq.web.api import routes as api
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
@@ -49,7 +49,7 @@ from lowkiq.web.security.paths import SIGN_IN
 from lowkiq.web.snapshot import Snapshots
 from lowkiq.web.view import View
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 STATIC: Final = Path(__file__).parent / "static"
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
@@ -17,9 +16,10 @@ from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.deeds import end_bulk, note_bulk
 from lowkiq.admin.jobs.search import Match
 from lowkiq.errors import LowkiqError
+from lowkiq.log import get_logger
 from lowkiq.web.backend import Backend
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds between two writings of a bulk's progress, which is also how soon it notices that it should stop.
 TELL_INTERVAL: Final = 0.5

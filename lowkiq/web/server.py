@@ -14,18 +14,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from lowkiq.app import Lowkiq
 from lowkiq.environment import MADE_UP, Address, Credentials, check_address, find_web_hosts, link_to_sign_in
 from lowkiq.errors import LowkiqError
+from lowkiq.log import get_logger
 from lowkiq.web.application import make_web, shared_text
 from lowkiq.web.connections import Connection, Limit
 from lowkiq.web.security.access import Access
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Bytes of a request's line and headers: room for an id of 512 bytes, escaped, and a pattern.
 MOST_HEADER_BYTES: Final = 32 << 10

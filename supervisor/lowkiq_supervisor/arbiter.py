@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, MutableMapping
 from functools import partial
 
-import structlog
-
 from lowkiq.environment import ExitCode
+from lowkiq.log import get_logger
 from lowkiq.process.held_signals import release
 from lowkiq.process.parent import adopt_orphans
 from lowkiq.process.signals import SignalInbox, disarm
@@ -57,7 +56,7 @@ HANDLED = (
     signal.SIGUSR2, signal.SIGXCPU, signal.SIGCHLD,
 )  # fmt: skip
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class Arbiter:

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn, get_type_hints
 
-import structlog
 import typer
 
 from lowkiq import log
 from lowkiq.environment import ExitCode
 from lowkiq.errors import SettingsError
+from lowkiq.log import get_logger
 from lowkiq.process.held_signals import release
 from lowkiq.process.place import runtime_directory
 from lowkiq.process.title import set_title
@@ -112,7 +112,7 @@ def supervise(
     except EndedEarly as ended:
         _leave(ended.code)
     except BootError as error:
-        structlog.stdlib.get_logger("supervisor").error("cannot_start", error=str(error))
+        get_logger("supervisor").error("cannot_start", error=str(error))
         _leave(ExitCode.INTERNAL if isinstance(error, MayHeal) else ExitCode.BOOT)
     _leave(Arbiter(options, embedded=embedded).run())
 
@@ -137,7 +137,7 @@ def _set_out(options: Options) -> EmbeddedRedis | None:
 
 def _tell_of_redis(options: Options) -> None:
     """Nobody has named a Redis: there will be a private one."""
-    logger = structlog.stdlib.get_logger("supervisor")
+    logger = get_logger("supervisor")
     logger.info(
         "embedded_redis",
         hint="REDIS_URL isn't set: nodes get a private Redis. If the app names another: --no-embedded-redis",

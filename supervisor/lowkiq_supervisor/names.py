@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
-import structlog
 
+from lowkiq.log import get_logger
 from lowkiq.process.own_files import open_own
 
 #: Bytes of the file: a thousand nodes.
@@ -30,7 +30,7 @@ LEFTOVER_LIMIT: Final = 2.0
 #: HOST:PID:TOKEN, as nodes are named.
 _NAME: Final = re.compile(r"[^\x00-\x20]{1,255}:([1-9][0-9]{0,9}):[0-9a-f]{1,32}")
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class KeptName(NamedTuple):

@@ -8,14 +8,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import structlog
-
 from lowkiq.environment import OPEN_TO_OTHERS, too_long_for_a_socket
+from lowkiq.log import get_logger
 from lowkiq.process.own_files import identity, open_own
 from lowkiq.process.place import CONTROL_SOCKET
 from lowkiq_supervisor.errors import BootError
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class Lock:

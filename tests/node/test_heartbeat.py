@@ -78,7 +78,7 @@ def test_a_heartbeat_goes_on_when_there_is_nothing_to_tell(app: Lowkiq) -> None:
     heartbeat.beat_soon()
     with capture_logs() as logged:
         heartbeat.run()
-    assert (len(asked), [entry["event"] for entry in logged]) == (2, ["beat_failed"] * 2)
+    assert (len(asked), [entry["event"] for entry in logged]) == (2, ["beat_failed"])
 
 
 def test_counts_are_flushed_with_each_beat_and_once_more_at_the_end(app: Lowkiq) -> None:
@@ -96,4 +96,4 @@ def test_counts_are_flushed_with_each_beat_and_once_more_at_the_end(app: Lowkiq)
     heartbeat = Heartbeat(runtime, report, lambda: None)
     with capture_logs() as logged:
         heartbeat.run()
-    assert (flushed, [entry["event"] for entry in logged]) == ([1, 1], ["flush_failed"] * 2)
+    assert (flushed, [entry["event"] for entry in logged]) == ([1, 1], ["flush_failed"])

@@ -335,7 +335,7 @@ def test_what_the_code_declares_is_set_once_its_shard_has_moved(shop: Shop) -> N
         next(movers[-1]), next(movers[-1])
     runtime: Any = SimpleNamespace(
         caller=caller, node="one", namespace=namespace, workers={"reports": shop.report},
-        layouts={"reports": layout}, recurring=None,
+        layouts={"reports": layout}, recurring=None, mishaps=None,
     )  # fmt: skip
     clockwork_of_node = clockwork.Clockwork(runtime, shop.app._declared)
     with capture_logs() as logs:

@@ -88,4 +88,4 @@ def test_a_variable_that_is_nearly_right_is_told_once(command, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     (line,) = [line for line in lines if line["event"] == "variable_unknown"]
-    assert (line["level"], line["name"], line["did_you_mean"]) == ("warning", "LOWKIQ_REDIS_UR", "LOWKIQ_REDIS_URL")
+    assert (line["level"], line["variable"], line["did_you_mean"]) == ("warning", "LOWKIQ_REDIS_UR", "LOWKIQ_REDIS_URL")

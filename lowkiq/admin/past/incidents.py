@@ -15,16 +15,16 @@ from itertools import chain
 from typing import Annotated, Final, Literal
 
 import msgspec
-import structlog
 from msgspec import Meta
 from redis.exceptions import RedisError
 
 from lowkiq.codec import encodable
+from lowkiq.log import get_logger
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.unreadable import Unreadable, finite, is_another_type, parsed, quoted
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: How many are kept, and for how many seconds.
 MOST: Final = 10_000
@@ -40,7 +40,7 @@ KINDS: Final = (
     "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
     "balanced", "moved", "forget", "deploy", "scale", "quiet", "resume", "restart", "dump", "bulk action",
     "perform now", "bury", "delete", "undo", "revive", "retry", "skip", "cancel", "pause", "hold", "let go",
-    "settings changed", "reshard", "resharded",
+    "settings changed", "reshard", "resharded", "mishap",
 )  # fmt: skip
 
 Severity = Literal["bad", "warn", "note"]

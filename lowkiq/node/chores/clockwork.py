@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-import msgspec
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import Fenced, LowkiqError
+from lowkiq.log import get_logger
+from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.noted import Owned
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked
@@ -21,7 +21,7 @@ from lowkiq.queue.recurring import Due, Entry, Fired, Firing, dated, fire, firin
 from lowkiq.queue.shard import shards_of
 from lowkiq.recurring import Declared, set_declared
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Shards that are looked at in one round trip.
 TOGETHER: Final = 100
@@ -31,18 +31,19 @@ MOST_PUSHED: Final = 1_000
 AGAIN: Final = 1.0
 #: Seconds after which it is logged again that what the code has could not be set.
 REMIND: Final = 30.0
+ADVICE: Final = "it is tried again in an hour: set it anew, or remove it (app.recurring), or mend what can't load it"
 #: Seconds until an entry that can't be read, or fired, is tried again.
 UNREADABLE: Final = 3_600.0
 
 
-class Clockwork(threading.Thread):
+class Clockwork(LastingThread):
     """
     Sleeps until the next entry of any shard is due. It learns of shards that are acquired, and of entries that are set,
     by its box; one whose message was lost, when the lease is renewed.
     """
 
     def __init__(self, runtime: Runtime, rows: Sequence[Declared]) -> None:
-        super().__init__(name="lowkiq-recurring", daemon=True)
+        super().__init__("lowkiq-recurring", runtime.mishaps)
         self._runtime, self._caller, self._node = runtime, runtime.caller, runtime.node
         self._box = runtime.recurring
         #: What the code has of each queue that is not in Redis yet.
@@ -51,25 +52,21 @@ class Clockwork(threading.Thread):
         self._remind_at: dict[str, float] = {}
         #: When shards are to be looked at (monotonic).
         self._look_at: WeakKeyDictionary[Owned, float] = WeakKeyDictionary()
-        self._is_stopping = False
 
     def stop(self) -> None:
         """Ends it soon: whoever has its shards next goes on."""
-        self._is_stopping = True
+        self._is_over.set()
         self._box.wake()
 
-    def run(self) -> None:
-        try:
-            while not self._is_stopping:
-                self._declare()
-                wait = AGAIN if self._declared else min(self._look_at.values(), default=math.inf) - clock.monotonic()
-                taken = self._box.take(min(max(wait, 0.0), threading.TIMEOUT_MAX))
-                now = clock.monotonic()
-                due = taken | {lease for lease, at in self._look_at.items() if at <= now}
-                for some in chunked(due, TOGETHER):
-                    self._look(some)
-        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
-            self._runtime.fatal(error)
+    def _work(self) -> None:
+        while not self._is_over.is_set():
+            self._declare()
+            wait = AGAIN if self._declared else min(self._look_at.values(), default=math.inf) - clock.monotonic()
+            taken = self._box.take(min(max(wait, 0.0), threading.TIMEOUT_MAX))
+            now = clock.monotonic()
+            due = taken | {lease for lease, at in self._look_at.items() if at <= now}
+            for some in chunked(due, TOGETHER):
+                self._look(some)
 
     def _declare(self) -> None:
         """Sets what the code has, once. What is refused, as its queue is being resharded, is tried until it is set."""
@@ -84,6 +81,9 @@ class Clockwork(threading.Thread):
                 if clock.monotonic() >= self._remind_at.get(queue, 0.0):
                     self._remind_at[queue] = clock.monotonic() + REMIND
                     logger.warning("recurring_not_set", queue=queue, error=str(error)[:300])
+                continue
+            except BaseException as error:  # noqa: BLE001 (what is there already may be anything; the others have theirs)
+                self._mishaps.met("recurring_not_set", error, "it is tried again each second", queue=queue)
                 continue
             del self._declared[queue]
 
@@ -131,16 +131,13 @@ class Clockwork(threading.Thread):
 
     def _fired(self, queue: str, due: Due, now: float) -> Fired:
         """What an entry pushes. One that nobody can read, or whose package is not here, is told of and tried later."""
-        expected = float(due.expected)
         try:
             entry = Entry.parse(due.text)
-            times = entry.rule.due(expected, now)
+            times = entry.rule.due(float(due.expected), now)
             payloads = [(self._payload(queue, entry, at), at) for at in times]
-            return Fired(due, entry.rule.after(now), payloads)
-        except (msgspec.MsgspecError, LowkiqError, ValueError, TypeError) as error:
-            logger.error(
-                "recurring_unreadable", queue=queue, id=due.id.decode(errors="replace")[:200], error=str(error)[:300]
-            )
+            return Fired(due, _following(entry, now), payloads)
+        except BaseException as error:  # noqa: BLE001 (anybody's text, the user's codec, and a package of others)
+            self._mishaps.met("recurring_unreadable", error, ADVICE, queue=queue, id=due.id.decode(errors="replace"))
             return Fired(due, now + UNREADABLE, ())
 
     def _payload(self, queue: str, entry: Entry, at: float) -> bytes:
@@ -150,3 +147,11 @@ class Clockwork(threading.Thread):
             if entry.rule.missed == "all"
             else entry.payload
         )
+
+
+def _following(entry: Entry, now: float) -> float:
+    """When an entry fires next. Raises ValueError if that is no time to come: it would be fired for ever."""
+    found = entry.rule.after(now)
+    if not now < found < math.inf:
+        raise ValueError(f"its next time would be {found}")
+    return found

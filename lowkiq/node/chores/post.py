@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import Fenced
+from lowkiq.log import get_logger
 from lowkiq.node.chores.rounds import PAUSE, Rounds
+from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.noted import Owned
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked
 from lowkiq.queue.letters import Homes, Outbox, ask_again, relay
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Shards whose letters are taken along together.
 TOGETHER: Final = 100
@@ -32,14 +32,14 @@ ASK_AGAIN = 60.0
 REMIND: Final = 30.0
 
 
-class Post(threading.Thread):
+class Post(LastingThread):
     """
     Takes letters along as long as the node runs. It may be behind, or die: what it leaves in an outbox the shard's next
     owner takes along.
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(name="lowkiq-post", daemon=True)
+        super().__init__("lowkiq-post", runtime.mishaps)
         self._runtime, self._caller, self._node = runtime, runtime.caller, runtime.node
         self._box = runtime.letters
         self._homes = Homes(runtime.caller, runtime.namespace)
@@ -48,30 +48,26 @@ class Post(threading.Thread):
         self._logged_at = -math.inf
         self._asks = Rounds(self._ask_again, ASK_AGAIN)
         self._looks = Rounds(self._look_at_parked, 0.0)
-        self._is_stopping = False
 
     def stop(self) -> None:
         """Ends it once it has taken along what was noted."""
-        self._is_stopping = True
+        self._is_over.set()
         self._box.wake()
 
-    def run(self) -> None:
-        try:
-            while True:
-                is_last = self._is_stopping
-                now = clock.monotonic()
-                next_at = min((at for at, _ in self._again.values()), default=math.inf)
-                pause = PAUSE if self._asks.has_more or self._looks.has_more else AGAIN_TO
-                taken = self._box.take(0.0 if is_last else min(max(next_at - now, 0.0), pause))
-                now = clock.monotonic()
-                due = taken | {lease for lease, (at, _) in self._again.items() if at <= now} | self._go_round(now)
-                for some in chunked(due, TOGETHER):
-                    self._take_along(some)
-                self._box.is_busy = bool(self._again)
-                if is_last:
-                    return
-        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
-            self._runtime.fatal(error)
+    def _work(self) -> None:
+        while True:
+            is_last = self._is_over.is_set()
+            now = clock.monotonic()
+            next_at = min((at for at, _ in self._again.values()), default=math.inf)
+            pause = PAUSE if self._asks.has_more or self._looks.has_more else AGAIN_TO
+            taken = self._box.take(0.0 if is_last else min(max(next_at - now, 0.0), pause))
+            now = clock.monotonic()
+            due = taken | {lease for lease, (at, _) in self._again.items() if at <= now} | self._go_round(now)
+            for some in chunked(due, TOGETHER):
+                self._take_along(some)
+            self._box.is_busy = bool(self._again)
+            if is_last:
+                return
 
     def _go_round(self, now: float) -> set[Owned]:
         """Goes on with its rounds. Returns the shards that may have letters by that."""

@@ -7,26 +7,29 @@ Made from Python frames in the main loop: `faulthandler.register` crashed a busy
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
-import io
+import itertools
+import linecache
 import os
 import secrets
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import psutil
-import structlog
 
 from lowkiq import clock
 from lowkiq.admin.beats.health import EVENT_LOOP, NAMED_IDS, ThreadHealth, name_id
-from lowkiq.admin.words import plural
+from lowkiq.admin.words import plural, printable
+from lowkiq.codec import error_text
 from lowkiq.handlers.performer import Performer
+from lowkiq.log import get_logger
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand
 from lowkiq.node.leases.thread_claim import ThreadClaim
@@ -35,28 +38,31 @@ from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.tasks.loop_claim import TaskBatch
 from lowkiq.version import VERSION
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: What calls a worker's perform.
 _CALLERS = {Performer.perform.__code__, Performer._call_and_check.__code__, ThreadClaim.perform.__code__}
 #: Files kept: a node that is dumped in a loop must not fill the disk.
 KEPT = 20
+#: Frames that are shown of one stack: of a deeper one those at its two ends. Characters of a name, and of an error.
+MOST_FRAMES, NAME_CHARS, ERROR_CHARS = 200, 200, 300
 
 
 def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> str:
-    """Dumps all threads, the busy ones first. What can't be written to the file is still in the log, and returned."""
+    """
+    Dumps all threads, the busy ones first. What can't be written to the file is still in the log, and returned. What
+    can't be shown of a thread or a task says so in its place: all that is looked at here is other people's.
+    """
     directory = state_directory / "dumps"
     frames = sys._current_frames()
     loops = _loops(frames.values())  # at once: a frame that has returned meanwhile knows its callers no more
     by_ident = {worker.ident: worker for worker in workers}
     threads = [(thread, by_ident.get(thread.ident), frames.get(thread.ident or 0)) for thread in threading.enumerate()]
     idle = [thread.name for thread, worker, frame in threads if worker and _is_idle(worker, frame)]
-    sections = [_head(node, workers)]
+    sections = [_shown(_head, node, workers)]
     for thread, worker, frame in sorted(threads, key=lambda row: not (row[1] and row[1].in_hand)):
-        if thread.name not in idle:
-            job = _describe(health_of_thread(worker) if worker else None)
-            logger.warning("thread", name=thread.name, job=job, stack=short_stack(frame))
-            sections.append(f"{thread.name}  {job}\n{_full_stack(frame)}")
+        if not (worker and worker.name in idle):
+            sections.append(_shown(_thread, thread, worker, frame))
     if idle:
         logger.warning("threads_idle", names=idle)
         sections.append(f"{len(idle)} wait for jobs: {', '.join(idle)}\n")
@@ -66,7 +72,7 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> str:
         for claim, batch in worker.batches
         if isinstance(batch, TaskBatch) and batch.task
     }
-    sections += [_tasks(loop, jobs) for loop in loops.union(task.get_loop() for task in jobs)]
+    sections += [_shown(_tasks, loop, jobs) for loop in [*loops, *_loops_of(jobs, loops)]]
     text = "\n".join(sections)
     try:
         path = _write(directory, text)
@@ -75,6 +81,22 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> str:
     else:
         logger.warning("thread_dump", path=str(path), threads=len(threads))
     return text
+
+
+def _shown(show: Callable[..., str], *what: Any) -> str:
+    """A part of a dump; the code of whatever it looks at may raise."""
+    try:
+        return show(*what)
+    except BaseException as error:  # noqa: BLE001 (it is whoever's, and a look ends nobody)
+        return f"(this can't be shown: {error_text(error)[:ERROR_CHARS]})\n"
+
+
+def _thread(thread: threading.Thread, worker: JobThread | None, frame: FrameType | None) -> str:
+    job = _describe(health_of_thread(worker) if worker else None)
+    name = _shown(lambda: printable(str(thread.name), NAME_CHARS))
+    frames = short_stack(frame)
+    logger.warning("thread", thread_name=name, job=job, frames=frames)
+    return f"{name}  {job}\n{_full_stack(frame)}"
 
 
 def _head(node: str, workers: Sequence[JobThread]) -> str:
@@ -99,38 +121,64 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _loops(frames: Iterable[FrameType]) -> set[asyncio.AbstractEventLoop]:
+def _loops(frames: Iterable[FrameType]) -> list[asyncio.AbstractEventLoop]:
     """The event loops that run in this process, found by the frames that run them."""
-    runners = [
-        entry.f_locals.get("self")
-        for frame in frames
-        for entry in _outwards(frame)
-        if entry.f_code.co_name in {"run", "run_forever", "run_until_complete"}
-    ]
-    loops = [runner.get_loop() if isinstance(runner, asyncio.Runner) else runner for runner in runners]
-    return {loop for loop in loops if isinstance(loop, asyncio.AbstractEventLoop)}
+    found: dict[int, asyncio.AbstractEventLoop] = {}
+    for frame in frames:
+        for entry in _outwards(frame):
+            if entry.f_code.co_name in {"run", "run_forever", "run_until_complete"}:
+                with contextlib.suppress(BaseException):  # a local variable may be anything, called self
+                    runner = entry.f_locals.get("self")
+                    loop = runner.get_loop() if isinstance(runner, asyncio.Runner) else runner
+                    if isinstance(loop, asyncio.AbstractEventLoop):
+                        found[id(loop)] = loop
+    return list(found.values())
+
+
+def _loops_of(
+    tasks: Iterable[asyncio.Task[Any]], known: Iterable[asyncio.AbstractEventLoop]
+) -> list[asyncio.AbstractEventLoop]:
+    """Those of tasks that are not known yet."""
+    ids = {id(loop) for loop in known}
+    return list({id(loop): loop for task in tasks if id(loop := task.get_loop()) not in ids}.values())
 
 
 def _tasks(loop: asyncio.AbstractEventLoop, jobs: Mapping[asyncio.Task[Any], str]) -> str:
-    text = io.StringIO()
     try:
         tasks = asyncio.all_tasks(loop)
     except RuntimeError:  # they change faster than they can be read
         return f"{loop!r}: its tasks can't be read now\n"
-    for task in tasks:
-        text.write(f"task {task.get_name()}  {jobs.get(task) or repr(task.get_coro())}\n")
-        text.writelines(traceback.format_list(_awaited(task)))
-    return text.getvalue()
+    return "".join(_shown(_task, task, jobs.get(task)) for task in tasks)
 
 
-def _awaited(task: asyncio.Task[Any]) -> traceback.StackSummary:
+def _task(task: asyncio.Task[Any], job: str | None) -> str:
+    name = printable(task.get_name(), NAME_CHARS)
+    return f"task {name}  {job or _shown(repr, task.get_coro())}\n{_shown(_awaited, task)}"
+
+
+def _awaited(task: asyncio.Task[Any]) -> str:
     """Where a task is, as far in as its coroutines await each other: its own stack has the outermost one only."""
-    frames: list[tuple[FrameType, int]] = []
+    frames: list[tuple[FrameType, int | None]] = []
     inner: Any = task.get_coro()
-    while (frame := getattr(inner, "cr_frame", None)) is not None:
+    while (frame := getattr(inner, "cr_frame", None)) is not None and len(frames) < MOST_FRAMES:
         frames.append((frame, frame.f_lineno))
         inner = inner.cr_await
-    return traceback.StackSummary.extract(frames)
+    return _formatted(frames)
+
+
+def _formatted(frames: Sequence[tuple[FrameType, int | None]]) -> str:
+    """Frames, the outermost first, with their lines, as far as these can be read: a module may come from anywhere."""
+    for has_lines in (True, False):
+        with contextlib.suppress(Exception):
+            rows = [
+                traceback.FrameSummary(
+                    frame.f_code.co_filename, line, frame.f_code.co_name, lookup_line=False,
+                    line=linecache.getline(frame.f_code.co_filename, line or 0, frame.f_globals) if has_lines else "",
+                )
+                for frame, line in frames
+            ]  # fmt: skip
+            return "".join(traceback.format_list(rows))
+    return "  (its frames can't be read)\n"
 
 
 def health_of_thread(worker: JobThread) -> ThreadHealth:
@@ -171,18 +219,23 @@ def _describe(job: ThreadHealth | None) -> str:
 
 
 def _full_stack(frame: FrameType | None) -> str:
-    """Without the way of a worker thread to its job, which is always the same."""
+    """Without the way of a worker thread to its job, which is always the same; of a deep one the two ends."""
     if frame is None:
         return "  (it has ended)\n"
-    codes = [entry.f_code for entry in _outwards(frame)]
-    own = next((at for at, code in enumerate(codes) if code in _CALLERS), 0)
-    return "".join(traceback.format_stack(frame)[-own if own else 0 :])
+    entries = list(_outwards(frame))
+    own = next((at for at, entry in enumerate(entries) if entry.f_code in _CALLERS), 0)
+    rows = [(entry, entry.f_lineno) for entry in reversed(entries[:own] if own else entries)]
+    left_out = len(rows) - MOST_FRAMES
+    if left_out <= 0:
+        return _formatted(rows)
+    first = MOST_FRAMES // 4
+    return f"{_formatted(rows[:first])}  [{left_out:,} frames left out]\n{_formatted(rows[first + left_out :])}"
 
 
 def short_stack(frame: FrameType | None) -> list[str]:
     """For the log: innermost first."""
-    stack = traceback.extract_stack(frame) if frame else []
-    return [f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in reversed(stack)][:30]
+    inner = itertools.islice(_outwards(frame), 30)
+    return [f"{Path(entry.f_code.co_filename).name}:{entry.f_lineno} {entry.f_code.co_name}" for entry in inner]
 
 
 def _write(directory: Path, text: str) -> Path:

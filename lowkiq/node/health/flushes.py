@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from lowkiq.log import ADVICE, TROUBLES
 from lowkiq.node.counts.deploys import note_settings, note_version
 from lowkiq.node.counts.incident_notes import SupervisorEvents
 from lowkiq.node.health.failure_flush import FailureFlush
@@ -24,8 +25,13 @@ def flushes_of(runtime: Runtime, remote: Remote) -> list[Callable[[], None]]:
             note_settings(caller, namespace, runtime.node, runtime.workers.values())
             unsaid.clear()
 
+    def say_log() -> None:
+        for error in TROUBLES.take():
+            runtime.incidents.note("mishap", f"The log can't be written as it should: {error}: {ADVICE}", "warn")
+
     return [
         say_version,
+        say_log,
         partial(runtime.incidents.send, caller, namespace, runtime.node),
         partial(events.send, caller, namespace),
         partial(remote.exchange, caller, namespace),

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.beats.health import BEAT_INTERVAL, LOOP_BLOCKED, NodeHealth, beat, forget
+from lowkiq.codec import encodable
+from lowkiq.log import get_logger
 from lowkiq.node.health.dump import health_of_thread, healths_of_tasks, short_stack
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.leases.lease import Lease
@@ -25,7 +26,7 @@ from lowkiq.node.runtime import Runtime
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.version import VERSION
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Batches of the event loop that a beat names: those that have taken longest.
 MOST_TASKS: Final = 50
@@ -93,7 +94,7 @@ class HealthReport:
             cpu_percent=cpu_percent,
             redis_round_trip=round_trip,
             restarts=self._number("LOWKIQ_RESTARTS") or 0,
-            last_exit=self._environment.get("LOWKIQ_LAST_EXIT") or None,
+            last_exit=encodable(self._environment.get("LOWKIQ_LAST_EXIT", "")) or None,
             notices=list(self._runtime.page.read_bulletin().notices),
             rss_history=list(self._rss_history),
             cpu_history=list(self._cpu_history),
@@ -197,8 +198,8 @@ class Heartbeat(threading.Thread):
             self._runtime.outage.over()
         except RedisError as error:
             self._runtime.outage.met(error)
-        except Exception:  # of a machine without free descriptors, say: the next one may do
-            logger.exception("beat_failed")
+        except BaseException as error:  # noqa: BLE001 (of a machine without free descriptors, say: the next one may do)
+            self._runtime.mishaps.met("beat_failed", error, "the node runs on; its page tells no news meanwhile")
 
     def _flush(self) -> None:
         """Adds to Redis what the node has counted in memory. One that fails in itself keeps no other from its turn."""
@@ -207,8 +208,9 @@ class Heartbeat(threading.Thread):
                 flush()
             except RedisError:
                 raise
-            except Exception:
-                logger.exception("flush_failed")
+            except BaseException as error:  # noqa: BLE001 (the user's splitter, say; the others have their turn)
+                name = getattr(getattr(flush, "func", flush), "__qualname__", type(flush).__name__)
+                self._runtime.mishaps.met("flush_failed", error, "it is tried again with each beat", flush=name)
 
     def _note_blocked_loop(self) -> None:
         """Logs once what blocks the event loop, and with it all that runs there."""
@@ -219,7 +221,7 @@ class Heartbeat(threading.Thread):
             self._is_blocked = True
             frame = sys._current_frames().get(loop.thread.ident or 0)
             logger.warning(
-                "event_loop_blocked", seconds=round(loop.lag, 1), stack=short_stack(frame),
+                "event_loop_blocked", seconds=round(loop.lag, 1), frames=short_stack(frame),
                 advice="await what takes long, or call it by asyncio.to_thread",
             )  # fmt: skip
 
@@ -227,5 +229,5 @@ class Heartbeat(threading.Thread):
         try:
             for node in nodes:
                 forget(self._runtime.caller, self._runtime.namespace, node)
-        except RedisError as error:
+        except (RedisError, ValueError) as error:  # a name that is no UTF-8
             logger.debug("beat_failed", error=type(error).__name__)

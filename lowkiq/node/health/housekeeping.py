@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-import structlog
-
 from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.look import Look
 from lowkiq.admin.beats.fostering import ask_to_foster, exchange_unowned
@@ -25,6 +23,7 @@ from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, 
 from lowkiq.admin.past.history import record, take_turn
 from lowkiq.admin.resharding import read_moving
 from lowkiq.errors import OtherLayout, RedisUnsuitable
+from lowkiq.log import get_logger
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
@@ -32,7 +31,7 @@ from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.queue.watch import Watch
 from lowkiq.transport.connect import check_server
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Shards that the log names.
 MOST_LOGGED: Final = 20

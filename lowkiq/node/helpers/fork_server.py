@@ -12,18 +12,17 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import structlog
-
 from lowkiq import clock
 from lowkiq.errors import ForkServerDied
 from lowkiq.hooks import Fatal
+from lowkiq.log import get_logger
 from lowkiq.node.helpers import helper_process, server_process
 from lowkiq.node.helpers.helper import Helper, HelperEnded, describe
 from lowkiq.settings import Settings
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 from lowkiq.worker import Worker
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds for the fork server to end its helpers and itself.
 END_WITHIN = 2.0

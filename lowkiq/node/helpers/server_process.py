@@ -18,15 +18,14 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-import structlog
-
+from lowkiq.log import get_logger
 from lowkiq.node.helpers.tree import kill_tree, stop_group
 from lowkiq.process.parent import die_with, offer_to_kernel
 from lowkiq.process.signals import SignalInbox
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: A helper's pid, or how it has ended, on its status socket. A pid below 0: the error number of a fork that failed.
 STATUS: Final = struct.Struct("<q")

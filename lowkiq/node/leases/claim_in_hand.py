@@ -37,6 +37,10 @@ class Thread(Runner, Protocol):
     def in_hand(self) -> Sequence[ClaimInHand]:
         """The claims that it is to perform, or performs, and that are not yet settled."""
 
+    @property
+    def is_stopping(self) -> bool:
+        """True once it is to end after what runs."""
+
     def is_inside(self, now: float, seconds: float) -> bool:
         """Returns whether a batch has taken that long already."""
 
@@ -213,6 +217,20 @@ class ClaimInHand(ABC):
             self.lost()
         else:
             raise error
+
+    def may_start_now(self, jobs: Sequence[Job]) -> bool:
+        """
+        Returns whether a batch of it may begin at this moment: its lease is ours by our clock, nothing was paused or
+        taken back, the node does not end, and places and rate are granted still. Asked at the last line before code of
+        the user's, since whatever a batch has waited for may have taken any time.
+        """
+        if self.is_lost or self.is_resting or self.thread.is_stopping or any(place.is_lost for place in self.places):
+            return False
+        if not self.is_rated:
+            return True
+        until = min((self._granted[job.id].until for job in jobs if job.id in self._granted), default=math.inf)
+        # Once the far side has had enough, none may any more.
+        return self.startable_until > 0 and clock.monotonic() < until
 
     def asked_to_stop(self, jobs: Sequence[Job], since: float) -> float | None:
         """When a batch that has run since then began to take too long, or a job of it was cancelled (monotonic)."""
@@ -404,13 +422,15 @@ class ClaimInHand(ABC):
         self._exhausted += failures.exhausted
         self._snoozed += failures.snoozed
         self._letters += failures.letters
-        self._released += failures.released
+        self._released += (*failures.released, *failures.unstarted)
         for rows in (failures.failed, failures.exhausted, failures.snoozed):
             self._failed_ids.update(row.id for row in rows)
-        self._failed_ids.update(failures.released)
+        self._failed_ids.update((*failures.released, *failures.unstarted))
         if failures.limited and self.is_rated:
             self.lease.gate.note_limited(self._granted, failures.limited)
             self.startable_until = -math.inf
+        if failures.unstarted:
+            self._return_grants([job for job in self._jobs if job.id in failures.unstarted])
         self._stopped.update(failures.released)
         self._note_spoiled(failures.spoiled)
 

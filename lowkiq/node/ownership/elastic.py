@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-import structlog
-
 from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.beats.members import Member, Members, Placement
 from lowkiq.admin.words import plural, printable
+from lowkiq.log import get_logger
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership.balance import balance
 from lowkiq.node.ownership.deal import deal
@@ -17,7 +16,7 @@ from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.shard import Shard
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Shards that the log names when a node's part has changed.
 MOST_LOGGED: Final = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-import structlog
-
+from lowkiq.hooks import Splitter
+from lowkiq.log import get_logger
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership.mover import Mover
 from lowkiq.node.pool import Pool
@@ -14,7 +14,7 @@ from lowkiq.node.threads import own_part
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import shards_of
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 
 class Following:
@@ -40,6 +40,8 @@ class Following:
         self._tell, self._beat_soon = tell, beat_soon
         self._ordered = list(dict.fromkeys(pools.values()))
         self._mover: Mover | None = None
+        #: The splitter has failed.
+        self._is_undealt = False
         self._is_stopping = False
 
     def __call__(self, layouts: Mapping[str, Layout]) -> None:
@@ -49,7 +51,7 @@ class Following:
         for queue, layout in changed.items():
             logger.info("layout_changed", queue=queue, shards=layout.shards_count, moves_from=layout.old_count or None)
             known[queue] = layout
-        if changed or self._left_over():
+        if changed or self._is_undealt or self._left_over():
             self._follow()
         is_moving = any(layout.is_moving for layout in known.values())
         if is_moving and not self._is_stopping and not (self._mover and self._mover.is_alive()):
@@ -95,10 +97,9 @@ class Following:
         runtime, pools = self._runtime, self._pools
         leases = [lease for lease in pools if lease.is_current]
         if runtime.settings.build_splitter:
-            split = runtime.settings.build_splitter(
-                runtime.node_number, runtime.number_of_nodes, runtime.settings.threads_per_node
-            )
-            dealt = [list(group) for group in split(leases) if group]
+            dealt = self._split(runtime.settings.build_splitter, leases)
+            if dealt is None:
+                return
             for number, group in enumerate(dealt):
                 for lease in group:
                     pools[lease] = self._ordered[number % len(self._ordered)]
@@ -109,3 +110,16 @@ class Following:
             own = own_part(runtime, leases)
         for lease in leases:
             lease.is_foster = lease not in own
+
+    def _split(self, build: Callable[..., Splitter], leases: list[Lease]) -> list[list[Lease]] | None:
+        """The groups that a splitter of the user's makes; None if it fails: it is asked again with the next beat."""
+        runtime = self._runtime
+        try:
+            split = build(runtime.node_number, runtime.number_of_nodes, runtime.settings.threads_per_node)
+            dealt, known = [list(group) for group in split(leases) if group], set(leases)
+            self._is_undealt = any(lease not in known for group in dealt for lease in group)
+        except BaseException as error:  # noqa: BLE001 (it is the user's)
+            self._is_undealt = True
+            runtime.mishaps.met("splitter_failed", error, "new shards are other nodes' to run until it works")
+            return None
+        return dealt if not self._is_undealt else None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Final
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
@@ -14,6 +12,8 @@ from lowkiq.admin.beats.hands import ring_all
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.resharding import note_moved, read_progress
 from lowkiq.errors import LowkiqError, Moved
+from lowkiq.log import get_logger
+from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys, resharding
 from lowkiq.queue.call import raise_first
@@ -22,7 +22,7 @@ from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Owned, renew
 from lowkiq.shared_page import DeadNode
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds of a mover's leases: of one that dies another takes over after that. It moves for milliseconds at a time.
 TTL: Final = 5.0
@@ -34,46 +34,44 @@ ASK_FROM, ASK_TO = 0.005, 0.2
 NOTE: Final = 0.25
 
 
-class Mover(threading.Thread):
+class Mover(LastingThread):
     """
     It lives as long as a queue of its node is being resharded. Of all nodes' movers one has its turn: a key that lapses
     says whose. That saves work and no more: what makes it safe are the leases of the shards.
     """
 
     def __init__(self, runtime: Runtime, beat_soon: Callable[[], None]) -> None:
-        super().__init__(name="lowkiq-mover", daemon=True)
+        super().__init__("lowkiq-mover", runtime.mishaps)
         #: Has the node tell, and hear, meanwhile who is there for the new shards: they are to be run at once.
         self._beat_soon = beat_soon
         self._runtime = runtime
         self._caller = runtime.caller
         #: Its name as an owner: the node itself has shards of its own.
         self.owner = runtime.node + keys.MOVER
-        self._stopping = threading.Event()
         self._turn_at = self._renewed_at = self._noted_at = 0.0
         self._unnoted = 0
 
     def stop(self) -> None:
         """Ends it soon; another node goes on."""
-        self._stopping.set()
+        self._is_over.set()
 
-    def run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                moving = {queue: layout for queue, layout in self._runtime.layouts.items() if layout.is_moving}
-                if not moving:
-                    return
-                for queue, layout in moving.items():
-                    try:
-                        if self._has_turn(queue):
-                            self._move(queue, layout)
-                    except RedisError as error:
-                        self._runtime.outage.met(error)
-                    except LowkiqError as error:  # another mover is faster, or goes on where this one was thought dead
-                        logger.info("move_interrupted", queue=queue, why=str(error)[:300])
-                self._beat_soon()
-                self._stopping.wait(TURN)
-        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
-            self._runtime.fatal(error)
+    def _work(self) -> None:
+        while not self._is_over.is_set():
+            moving = {queue: layout for queue, layout in self._runtime.layouts.items() if layout.is_moving}
+            if not moving:
+                return
+            for queue, layout in moving.items():
+                try:
+                    if self._has_turn(queue):
+                        self._move(queue, layout)
+                except RedisError as error:
+                    self._runtime.outage.met(error)
+                except LowkiqError as error:  # another mover is faster, or goes on where this one was thought dead
+                    logger.info("move_interrupted", queue=queue, why=str(error)[:300])
+                except Exception as error:  # noqa: BLE001 (other queues are moved all the same)
+                    self._mishaps.met("move_failed", error, "it is tried again each second", queue=queue)
+            self._beat_soon()
+            self._is_over.wait(TURN)
 
     def _move(self, queue: str, layout: Layout) -> None:
         left = resharding.unfinished(self._caller, self._runtime.namespace, queue, layout)
@@ -81,7 +79,7 @@ class Mover(threading.Thread):
             route = Route.of(self._runtime.namespace, queue, layout, index)
             pace = ASK_FROM
             while (epoch := self._acquire(route)) is None:
-                if self._stopping.wait(pace) or not self._has_turn(queue):
+                if self._is_over.wait(pace) or not self._has_turn(queue):
                     return
                 pace = min(pace * 2, ASK_TO)
             logger.info("moving", queue=queue, shard=index, of=layout.old_count, to=layout.shards_count)
@@ -122,7 +120,7 @@ class Mover(threading.Thread):
             if clock.monotonic() - self._renewed_at > TTL / 5:
                 self._renewed_at = clock.monotonic()
                 raise_first(self._caller.run_all([renew([route.old], self.owner, [epoch], TTL)]))
-            if self._stopping.is_set():
+            if self._is_over.is_set():
                 self._caller.run_all([route.old.release(self.owner, epoch, 0, "lease")])
                 return False
         return True

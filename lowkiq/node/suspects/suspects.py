@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any, Protocol
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.beats.health import name_id
+from lowkiq.log import get_logger
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects import isolation
@@ -17,7 +17,7 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.shard import Settled
 from lowkiq.shared_page import Seat
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 
 class Thread(isolation.Thread, Protocol):

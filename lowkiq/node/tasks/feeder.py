@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import CheckpointFailed
+from lowkiq.errors import CheckpointFailed, LowkiqError
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases import checkpoints
 from lowkiq.node.leases.claim_in_hand import ClaimInHand
@@ -142,7 +142,7 @@ class Feeder(JobThread):
         self._is_exchanging = True
         try:
             self._exchange(ended, picked, polled)
-        except RedisError as error:
+        except (RedisError, LowkiqError) as error:
             self._wait_for_redis(list(picked), error)
         else:
             self._note_success(polled=bool(polled))

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
 import msgspec
-import structlog
 from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
@@ -19,6 +18,7 @@ from lowkiq.admin.events import READ, Events
 from lowkiq.admin.jobs.tracking import Tracked
 from lowkiq.codec import encodable
 from lowkiq.errors import Refused
+from lowkiq.log import get_logger
 from lowkiq.web.api.input import MAX_FIELDS, Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.replies import Moved
@@ -32,7 +32,7 @@ KEEP_ALIVE: Final = 15.0
 #: Seconds after which a listener that does not read gives its place up.
 SENT_WITHIN: Final = 30.0
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 _places = threading.BoundedSemaphore(MOST_LISTENERS)
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-import structlog
 from redis.exceptions import RedisError, ResponseError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,12 +14,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowkiq.errors import LowkiqError, UnknownQueue
+from lowkiq.log import get_logger
 from lowkiq.redis_url import redact
 from lowkiq.web.pages.live import page
 from lowkiq.web.security.paths import is_for_machines, path_in_view
 from lowkiq.web.view import View
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Characters of an error's text that are shown.
 _LONGEST_TEXT = 500

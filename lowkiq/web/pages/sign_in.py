@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from lowkiq.log import get_logger
 from lowkiq.web.pages.live import page
 from lowkiq.web.render.templating import link, query_of
 from lowkiq.web.security.access import CALLER, SESSION_SECONDS, Caller
@@ -17,7 +17,7 @@ from lowkiq.web.security.guard import client_of, form_of
 from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, checked_next, prefix_of
 from lowkiq.web.view import View
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: The parameter that tells a second visit of the form from the first.
 _AGAIN: Final = "again"

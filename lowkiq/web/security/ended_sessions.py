@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import structlog
 from redis.exceptions import RedisError
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
+from lowkiq.log import get_logger
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Sessions that are remembered here: an ended one is known until its cookie's own end.
 MOST: Final = 1_000

@@ -10,7 +10,6 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 import anyio
-import structlog
 from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -18,11 +17,12 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowkiq.environment import WEB_HOSTS, is_loopback_address
+from lowkiq.log import get_logger
 from lowkiq.web.security.access import CALLER, Access, Caller, is_loopback_host
 from lowkiq.web.security.guesses import Guesses
 from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, is_for_machines, path_in_view, prefix_of, sign_in_url
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Bytes of a form: the ids of a page and some more.
 FORM_LIMIT: Final = 64 << 10

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
-import structlog
 from starlette.exceptions import HTTPException
 
 from lowkiq import clock
+from lowkiq.log import get_logger
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Wrong guesses that are being answered at a time: of an address, and in all.
 MOST_OF_AN_ADDRESS, MOST_IN_ALL = 3, 50

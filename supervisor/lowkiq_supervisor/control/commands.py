@@ -7,8 +7,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
+from lowkiq.log import get_logger
 from lowkiq.shared_page import Answer
 from lowkiq_supervisor.control.status import HEALTHY, Report
 from lowkiq_supervisor.errors import CommandRefused
@@ -23,7 +22,7 @@ from lowkiq_supervisor.terminal import Terminal
 #: Requests of nodes whose answers are kept.
 MOST_ASKS = 20
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 @dataclass(slots=True)

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import structlog
-
+from lowkiq.log import get_logger
 from lowkiq.process.own_files import identity
 from lowkiq_supervisor.errors import BootError, CommandRefused
 from lowkiq_supervisor.loop import Loop
@@ -42,7 +41,7 @@ LACK = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 #: Does what a request asks for. None: the answer comes when everything has ended.
 Handler = Callable[[dict[str, Any]], dict[str, Any] | None]
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 @dataclass(slots=True)

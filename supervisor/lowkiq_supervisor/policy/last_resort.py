@@ -15,9 +15,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-import structlog
-
 from lowkiq.environment import ExitCode
+from lowkiq.log import get_logger
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.processes.slots import Slot, Slots
@@ -26,7 +25,7 @@ from lowkiq_supervisor.restart_policy import Kind
 #: Seconds without a ready node after a failure.
 PATIENCE = 60.0
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 @dataclass(slots=True)

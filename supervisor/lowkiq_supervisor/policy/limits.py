@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import psutil
-import structlog
 
+from lowkiq.log import get_logger
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import Child
 from lowkiq_supervisor.processes.slots import Slot, State
@@ -28,7 +28,7 @@ DUMP_TIME = 5.0
 #: Seconds between two looks at the memory of the nodes, if there is a limit: a leak takes minutes.
 RSS_INTERVAL = 5.0
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-import structlog
-
+from lowkiq.log import get_logger
 from lowkiq_supervisor.policy.last_resort import LastResort
 from lowkiq_supervisor.policy.notices import FAILURES, Notices
 from lowkiq_supervisor.policy.replacement import Replacement
@@ -17,7 +16,7 @@ from lowkiq_supervisor.processes.end_hook import EndHooks
 from lowkiq_supervisor.processes.slots import Slot, Slots
 from lowkiq_supervisor.restart_policy import Action, End, Kind, Verdict
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 @dataclass(frozen=True, slots=True)

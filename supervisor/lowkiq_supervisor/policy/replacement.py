@@ -18,8 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-import structlog
-
+from lowkiq.log import get_logger
 from lowkiq_supervisor.policy.roll import Phase, Roll, Step
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
 from lowkiq_supervisor.restart_policy import TRIED_SOON, Verdict
@@ -29,7 +28,7 @@ TRIES = 5
 #: Seconds after which people are told which jobs keep a retiring process.
 LONG_RETIREMENT = 600.0
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class Replacement:

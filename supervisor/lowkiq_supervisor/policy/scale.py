@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
+from lowkiq.log import get_logger
 from lowkiq_supervisor.errors import CommandRefused
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.parsing import MOST_NODES
@@ -28,7 +27,7 @@ from lowkiq_supervisor.processes.slots import Slot, Slots
 #: In place of a number: by the load again.
 BY_LOAD = "auto"
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class Scale:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import signal
 import time
 
-import structlog
-
 from lowkiq.environment import ExitCode
+from lowkiq.log import get_logger
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
 
 #: Seconds between the order to abandon everything and the kill: two for the jobs, which is what a node gives them,
 #: and some for the node to give its leases back.
 ABANDON_GRACE = 2.5
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class Shutdown:

@@ -16,16 +16,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from lowkiq.environment import ExitCode
+from lowkiq.log import get_logger
 from lowkiq.process.parent import die_with, kill_group, killed_by, offer_to_kernel
 from lowkiq.process.signals import disarm
 from lowkiq.shared_page import Bulletin, SharedPage
 from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, HAS_SPLITTER, Beat, BeatReader, BeatWriter
 from lowkiq_supervisor.restart_policy import End
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 @dataclass(slots=True)

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-import structlog
-
+from lowkiq.log import get_logger
 from lowkiq.process.asks import IS_ASK, RESTART_ME
 from lowkiq_supervisor.loop import Loop
 from lowkiq_supervisor.processes.child import Child, describe_exit
@@ -24,7 +23,7 @@ from lowkiq_supervisor.restart_policy import End
 #: Seconds between two requests of a process that are heard.
 ASK_INTERVAL = 1.0
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class Children:

@@ -21,8 +21,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psutil
-import structlog
 
+from lowkiq.log import get_logger
 from lowkiq.process.own_files import make_own_directory, open_own
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq_supervisor.errors import BootError
@@ -57,7 +57,7 @@ CONFIGURATION = {
     "maxmemory-policy": "noeviction",
 }
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class EmbeddedRedis:

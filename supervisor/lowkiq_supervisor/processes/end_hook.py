@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import structlog
-
 from lowkiq.environment import ExitCode
+from lowkiq.log import get_logger
 from lowkiq.process.title import set_title
 from lowkiq_supervisor.processes.child import Child, spawn
 from lowkiq_supervisor.processes.node import EXPENDABLE
@@ -21,7 +20,7 @@ LIFETIME = 10.0
 #: Calls at a time: nodes that die by the dozen must not take the machine by that, too.
 MOST_CALLS = 4
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 #: Calls the hook of the application with a reason, in a forked child.
 RunHook = Callable[[str, str], int]

@@ -12,13 +12,12 @@ import os
 import signal
 from collections.abc import Callable, Iterable
 
-import structlog
-
 from lowkiq.environment import ExitCode
+from lowkiq.log import get_logger
 from lowkiq.process.title import set_title
 from lowkiq_supervisor.processes.child import Child, spawn
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class Guardian:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import structlog
-
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
+from lowkiq.log import get_logger
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import SharedPage
 from lowkiq_supervisor.names import birth_of
@@ -29,7 +28,7 @@ EXPENDABLE = 200
 #: Seconds after the drain timeout in which a node may end by itself: it needs some to give its leases back.
 DRAIN_GRACE = 2.0
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

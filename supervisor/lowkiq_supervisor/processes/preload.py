@@ -17,15 +17,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import structlog
-
 from lowkiq.environment import ExitCode
+from lowkiq.log import get_logger
 from lowkiq.process.held_signals import hold_back, release
 from lowkiq.process.signals import disarm, leave_on
 from lowkiq_supervisor.errors import BootError, MayHeal
 from lowkiq_supervisor.processes.check import CODES, check_app
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 def preload(app: str, environment: Mapping[str, str], boot_timeout: float) -> None:

@@ -13,9 +13,8 @@ import select
 from collections.abc import Callable
 from pathlib import Path
 
-import structlog
-
 from lowkiq.environment import ExitCode
+from lowkiq.log import get_logger
 from lowkiq.process.title import set_title
 from lowkiq_supervisor.loop import Loop
 from lowkiq_supervisor.processes.child import Child, spawn
@@ -25,7 +24,7 @@ DEBOUNCE = 200
 #: Files that are named.
 MOST_NAMED = 5
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 
 class Watcher:

@@ -9,10 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import structlog
-
 from lowkiq.environment import MADE_UP, Credentials, ExitCode, link_to_sign_in, make_token
 from lowkiq.errors import LowkiqError
+from lowkiq.log import get_logger
 from lowkiq.process.faults import dump_on_faults
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import spawn
@@ -25,7 +24,7 @@ EXPENDABLE = 300
 #: Seconds to answer what it was asked and end: open pages come back by themselves.
 GRACE = 3.0
 
-log = structlog.stdlib.get_logger("supervisor")
+log = get_logger("supervisor")
 
 #: Runs the web view in a forked child and returns its exit code. Tests put their own in its place.
 RunWeb = Callable[[Options, OnState], int]

@@ -210,5 +210,5 @@ def test_a_blocked_event_loop_is_told_with_what_blocks_it(shard: Nodes) -> None:
     node = shard.start().wait_ready()
     shard.push({"id": "a", "payload": {"until_lost": 1}})  # which sleeps without an await
     wait_until(lambda: node.logged("event_loop_blocked"))
-    assert any("act" in line for line in node.logged("event_loop_blocked")[0]["stack"])
+    assert any("act" in line for line in node.logged("event_loop_blocked")[0]["frames"])
     assert any(health.loop_lag > 1 for health in shard.app.nodes().nodes)
