@@ -12,6 +12,7 @@ from lowkiq.codec import dump_payload, encodable, load_payload
 from lowkiq.errors import LowkiqError, short
 from lowkiq.handlers.log_fields import Bound, bind, unbind
 from lowkiq.handlers.retries import Failures
+from lowkiq.handlers.start import Start
 from lowkiq.job import EncodedJob, Job, Pushed
 from lowkiq.queue.letters import MOST_LETTERS, push_letter
 from lowkiq.queue.shard import Shard
@@ -54,6 +55,9 @@ class Run(Protocol):
     @property
     def is_cancelled(self) -> bool:
         """True if a job of it was cancelled, or it takes too long."""
+
+    def may_start(self) -> bool:
+        """Returns whether it may begin at this moment; else its jobs go back."""
 
     def report(self, progress: Progress) -> None:
         """Tells people how far it is."""
@@ -260,6 +264,12 @@ def shard_here() -> int | None:
     """The index of the shard of the batch that runs here, if one does."""
     context = _running.get()
     return None if context is None else context.shard
+
+
+def start_here() -> Start:
+    """The last look before the batch that is entered here begins."""
+    context = _running.get()
+    return Start((lambda: True) if context is None else context._run.may_start)
 
 
 def running_here() -> Run:

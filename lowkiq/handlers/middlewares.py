@@ -10,37 +10,53 @@ from queue import SimpleQueue
 from typing import Any
 
 from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.handlers.start import Start
 from lowkiq.hooks import Middleware, is_async
 
 Call = Callable[[], Any]
 
 
-def around(middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call, loop: LoopThread) -> Call:
-    """A sync perform with middlewares around it, the first one outermost. Async ones run on the loop meanwhile."""
+def around(
+    middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call, loop: LoopThread, start: Start
+) -> Call:
+    """
+    A sync perform with middlewares around it, the first one outermost. Async ones run on the loop meanwhile. `start` is
+    called right before whichever comes first.
+    """
+    call = partial(_first, start, call)
     for middleware in reversed(middlewares):
         if is_async(middleware):
-            call = partial(_on_loop, middleware, worker, batch, call, loop)
+            call = partial(_on_loop, middleware, worker, batch, call, loop, start)
         else:
-            call = partial(middleware, worker, batch, call)
+            call = partial(_first, start, partial(middleware, worker, batch, call))
     return call
 
 
 def around_async(
-    middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call
+    middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call, start: Start
 ) -> Callable[[], Awaitable[Any]]:
     """
     Wraps an async perform likewise. Sync middlewares run in a thread of the loop's executor: they may block. One that
     has an `around_async` is replaced by it.
     """
+    call = partial(_first, start, call)
     for middleware in reversed([getattr(each, "around_async", each) for each in middlewares]):
-        if is_async(middleware):
-            call = partial(middleware, worker, batch, call)
-        else:
-            call = partial(_in_thread, middleware, worker, batch, call)
+        inner = partial(middleware, worker, batch, call)
+        call = (
+            partial(_first, start, inner)
+            if is_async(middleware)
+            else partial(_in_thread, middleware, worker, batch, call, start)
+        )
     return call
 
 
-def _on_loop(middleware: Middleware, worker: Any, batch: Any, call: Call, loop: LoopThread) -> Any:
+def _first(start: Start, call: Call) -> Any:
+    """Calls what may be the first code of the user's."""
+    start()
+    return call()
+
+
+def _on_loop(middleware: Middleware, worker: Any, batch: Any, call: Call, loop: LoopThread, start: Start) -> Any:
     """Runs an async middleware on the loop; its `call` runs here, in the thread that waits for it."""
     asked: SimpleQueue[asyncio.Future[Any] | None] = SimpleQueue()
 
@@ -49,7 +65,11 @@ def _on_loop(middleware: Middleware, worker: Any, batch: Any, call: Call, loop: 
         asked.put(answer)
         return await answer
 
-    outcome = asyncio.run_coroutine_threadsafe(middleware(worker, batch, call_here), loop.loop)
+    async def run() -> Any:
+        start()
+        return await middleware(worker, batch, call_here)
+
+    outcome = asyncio.run_coroutine_threadsafe(run(), loop.loop)
     outcome.add_done_callback(lambda _: asked.put(None))
     while (answer := asked.get()) is not None:
         try:
@@ -69,7 +89,7 @@ def _resolve(answer: asyncio.Future[Any], result: Any, error: BaseException | No
         answer.set_exception(error)
 
 
-async def _in_thread(middleware: Middleware, worker: Any, batch: Any, call: Call) -> Any:
+async def _in_thread(middleware: Middleware, worker: Any, batch: Any, call: Call, start: Start) -> Any:
     """Runs a sync middleware in a thread; its `call` runs on the loop. To cancel it cancels that call."""
     loop = asyncio.get_running_loop()
     inner: list[asyncio.Task[Any]] = []
@@ -82,7 +102,8 @@ async def _in_thread(middleware: Middleware, worker: Any, batch: Any, call: Call
     def call_on_loop() -> Any:
         return asyncio.run_coroutine_threadsafe(run(), loop).result()
 
-    thread = loop.run_in_executor(None, copy_context().run, middleware, worker, batch, call_on_loop)
+    begin = partial(_first, start, partial(middleware, worker, batch, call_on_loop))
+    thread = loop.run_in_executor(None, copy_context().run, begin)
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:

@@ -12,25 +12,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from lowkiq.admin.options import LIVE
+from lowkiq.codec import error_text
 from lowkiq.errors import Decision, PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
-from lowkiq.handlers.context import in_hooks, shard_here, with_letters
+from lowkiq.handlers.context import in_hooks, shard_here, start_here, with_letters
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.retries import Failures, Retries, loggable
+from lowkiq.handlers.start import NotStarted
 from lowkiq.handlers.stop import Stop
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
+from lowkiq.log import get_logger
 from lowkiq.policies import fewest_retries, without_limits
 from lowkiq.rate import Rate, parse_rate
 from lowkiq.settings import Settings
 from lowkiq.telemetry import make_telemetry
 from lowkiq.worker import Worker
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 _UNTOLD: Final = contextlib.nullcontext()
 #: Options that can be others than the code's while it runs.
@@ -108,7 +109,9 @@ class Performer:
                 return self.loop.call(asyncio.wait_for(self._perform_async(batch), self.worker.perform_timeout))
             call = partial(self._call_and_check, self._payloads(batch))
             with self._told_of(batch):
-                middlewares.around(self._middlewares, self.worker, list(batch), call, self.loop)()
+                middlewares.around(self._middlewares, self.worker, list(batch), call, self.loop, start_here())()
+        except NotStarted:
+            return Failures(unstarted=[job.id for job in batch])
         except TimeoutError as error:
             return self.failures(batch, self.timed_out() if self.is_async else error)
         except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
@@ -131,7 +134,9 @@ class Performer:
         try:
             call = partial(self._call, self._payloads(batch))
             with self._told_of(batch):
-                await middlewares.around_async(self._middlewares, self.worker, list(batch), call)()
+                await middlewares.around_async(self._middlewares, self.worker, list(batch), call, start_here())()
+        except NotStarted:
+            return Failures(unstarted=[job.id for job in batch])
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 (as above)
@@ -147,7 +152,11 @@ class Performer:
     def failures(self, batch: list[Job], error: BaseException) -> Failures:
         """The jobs of a batch that have failed when perform raises this. What is no Exception also stops the node."""
         with in_hooks():
-            return self._failures(batch, error)
+            try:
+                return self._failures(batch, error)
+            except BaseException as broken:  # noqa: BLE001 (an error, and the ids that it names, may be anything)
+                told = f"{error_text(error)} (and what becomes of that could not be told: {error_text(broken)})"
+                return self._failed(batch, told)
 
     def _failures(self, batch: list[Job], error: BaseException) -> Failures:
         if isinstance(error, PartialFailure):

@@ -113,6 +113,9 @@ class Batch(NamedTuple):
         timeout = self.worker.perform_timeout
         return timeout is not None and clock.monotonic() >= self.since + timeout
 
+    def may_start(self) -> bool:
+        return True
+
     def report(self, progress: Progress) -> None:
         """Does nothing: nobody looks."""
 

@@ -109,3 +109,10 @@ def test_no_field_of_a_line_has_a_name_that_a_log_of_others_takes_for_its_own() 
         if keyword.arg in RESERVED
     ]
     assert found == []
+
+
+def test_all_lines_of_lowkiq_s_own_go_that_way() -> None:
+    texts = {
+        path: path.read_text("utf-8") for top in ("lowkiq", "supervisor") for path in Path(ROOT, top).rglob("*.py")
+    }
+    assert [path.name for path, text in texts.items() if "structlog.get_logger(" in text] == ["log.py"]

@@ -126,6 +126,10 @@ class IsLost(_Frame, tag="is_lost"):
     """From a helper: asks whether the lease is lost."""
 
 
+class MayStart(_Frame, tag="may_start"):
+    """From a helper: asks whether the batch may still begin, as it has taken its time until here."""
+
+
 class Report(_Frame, tag="report"):
     """From a helper: how far the batch is."""
 
@@ -195,10 +199,12 @@ class Ended(_Frame, tag="ended"):
     is_last: bool = False
     #: What follows from jobs that are done.
     letters: list[Follows] = msgspec.field(default_factory=list)
+    #: None of its jobs was begun.
+    is_unstarted: bool = False
 
 
 FromNode = Work | Answer
-FromHelper = Ready | IsLost | Report | Keep | Ended
+FromHelper = Ready | IsLost | MayStart | Report | Keep | Ended
 
 
 class Channel(Generic[T]):

@@ -12,6 +12,7 @@ from typing import Any
 
 from lowkiq import clock
 from lowkiq.errors import LowkiqError, ProcessDied
+from lowkiq.handlers.start import Start
 from lowkiq.handlers.stop import Stop
 from lowkiq.node.helpers.frames import Channel, Ended, FromHelper, Ready, Rubbish, Work
 from lowkiq.node.helpers.server_process import STATUS
@@ -91,15 +92,17 @@ class Helper:
         with self._lock:
             self.stopped_for, self._is_running = None, True
 
-    def run(self, work: Work, seconds: float | None, hear: Hear) -> Ended:
+    def run(self, work: Work, seconds: float | None, hear: Hear, start: Start) -> Ended:
         """
-        Has it run a batch, of which it may ask and tell meanwhile.
+        Has it run a batch, of which it may ask and tell meanwhile. `start` is called once it waits for the batch.
 
         Raises:
+            NotStarted: by `start`; the helper waits on.
             HelperEnded: it is dead, be it that it was stopped, took longer than that, or died by itself.
         """
         try:
             self._start()
+            start()
             self._until = math.inf if seconds is None else clock.monotonic() + seconds
             self._channel.send(work)
             while not isinstance(heard := self._channel.receive(), Ended):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import structlog
-
 from lowkiq.errors import CheckpointFailed, ProcessDied
 from lowkiq.handlers.context import NOTE_CHARS, Progress, running_here
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited, Retries, loggable
+from lowkiq.handlers.start import NotStarted, Start
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
+from lowkiq.log import get_logger
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.helpers.frames import (
     Answer,
@@ -23,6 +23,7 @@ from lowkiq.node.helpers.frames import (
     FromHelper,
     IsLost,
     Keep,
+    MayStart,
     RawJob,
     Report,
     Rubbish,
@@ -36,7 +37,7 @@ from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Exhausted, Failure, Snoozed
 from lowkiq.worker import Worker
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 
 class HelperPerformer(Performer):
@@ -60,6 +61,8 @@ class HelperPerformer(Performer):
         claim = _claim_here()
         try:
             return self._run(batch, claim)
+        except NotStarted:
+            return Failures(unstarted=[job.id for job in batch])
         except HelperEnded as ended:
             if ended.stopped_for is not None:
                 return self.stopped(batch, ended.stopped_for, claim.cancelled)
@@ -80,6 +83,7 @@ class HelperPerformer(Performer):
     def _run(self, batch: list[Job], claim: ThreadClaim, error: BaseException | None = None) -> Failures | None:
         """Has a helper perform the batch, or say what becomes of one that has failed so. Raises HelperEnded."""
         told = None if error is None else Told.of(error)
+        start = Start(claim.may_start if error is None else lambda: True)
         jobs = [RawJob.of(job) for job in batch]
         work = Work(claim.shard.queue, claim.shard.index, claim.epoch, claim.node, jobs, told, self.live)
         helper = self._server.mine()
@@ -88,7 +92,7 @@ class HelperPerformer(Performer):
         try:
             if claim.has_cancelled(batch) and told is None:
                 helper.stop(Stop.CANCELLED)  # it was cancelled before anything could stop it
-            ended = helper.run(work, self.worker.perform_timeout, partial(_hear, claim, batch))
+            ended = helper.run(work, self.worker.perform_timeout, partial(_hear, claim, batch), start)
             failures = _failures(batch, ended)
             for group, count in ended.counted.items():
                 self.ledger.add(claim.shard.queue, group, count)
@@ -118,6 +122,8 @@ def _hear(claim: ThreadClaim, batch: Sequence[Job], channel: Channel[FromHelper]
     match heard:
         case IsLost():
             channel.send(Answer(is_so=claim.is_lost))
+        case MayStart():
+            channel.send(Answer(is_so=claim.may_start()))
         case Report():
             claim.report(Progress(heard.share, heard.note[:NOTE_CHARS]))
         case Keep():
@@ -136,6 +142,8 @@ def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:
 
 def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
     """A helper's word on a batch, by ids; None if all of it is done. Raises Rubbish."""
+    if ended.is_unstarted:
+        return Failures(unstarted=[job.id for job in batch])
     if not (ended.failed or ended.buried or ended.spoiled or ended.snoozed or ended.letters):
         return None
     try:

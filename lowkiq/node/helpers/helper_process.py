@@ -7,10 +7,9 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Mapping, Sequence
+from typing import Final
 
-import structlog
-
-from lowkiq import telemetry
+from lowkiq import clock, telemetry
 from lowkiq.codec import error_text
 from lowkiq.errors import CheckpointFailed
 from lowkiq.handlers.context import Context, Done, Progress, enter
@@ -18,6 +17,7 @@ from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited
 from lowkiq.job import Job
+from lowkiq.log import get_logger
 from lowkiq.node.helpers.frames import (
     Answer,
     BadPayload,
@@ -29,6 +29,7 @@ from lowkiq.node.helpers.frames import (
     FromNode,
     IsLost,
     Keep,
+    MayStart,
     Ready,
     Report,
     Slept,
@@ -40,7 +41,10 @@ from lowkiq.queue.shard import Shard
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
+
+#: Seconds for which the node's word that a batch may start holds.
+SOON: Final = 0.02
 
 
 def run(end: socket.socket, *, workers: Mapping[str, type[Worker]], settings: Settings, node: int) -> int:
@@ -87,13 +91,14 @@ class HelperProcess:
             except (EOFError, ConnectionResetError):
                 return 0
             if isinstance(work, Work):
+                heard_at = clock.monotonic()
                 try:
                     performer = self._performer(work.queue)
                 except Exception as error:  # noqa: BLE001 (so is the worker)
                     self._refuse(f"worker {self._workers[work.queue].__name__}", error)
                     return 1
                 performer.override(work.live)
-                ended = self._perform(work, performer)
+                ended = self._perform(work, performer, heard_at)
                 self._flush()
                 if os.getpid() != self._pid:  # a job has forked, and its child came back here
                     return 0
@@ -101,7 +106,7 @@ class HelperProcess:
                 telemetry.flush(self.settings.telemetry, 0)  # the node may kill this process when it likes
         return 0
 
-    def _perform(self, work: Work, performer: Performer) -> Ended:
+    def _perform(self, work: Work, performer: Performer, heard_at: float) -> Ended:
         set_title(f"{self._title}: {work.queue}")
         jobs = [row.job() for row in work.jobs]
         places = {job.id: place for place, job in enumerate(jobs)}
@@ -110,7 +115,7 @@ class HelperProcess:
         batch = [job for job in jobs if job.id not in bad]
         failures: Failures | None = None
         if batch:
-            here = HelperRun(self, work, performer.worker, batch, places)
+            here = HelperRun(self, work, performer.worker, batch, places, heard_at)
             enter(Context(here))
             failures = performer.failures(batch, work.error.error()) if work.error else performer.perform(batch)
             enter(None)
@@ -143,7 +148,13 @@ class HelperRun:
     """A batch that runs here (context.py, Run): its node knows what this process can't."""
 
     def __init__(
-        self, helper: HelperProcess, work: Work, worker: Worker, jobs: Sequence[Job], places: Mapping[str, int]
+        self,
+        helper: HelperProcess,
+        work: Work,
+        worker: Worker,
+        jobs: Sequence[Job],
+        places: Mapping[str, int],
+        heard_at: float,
     ) -> None:
         self._helper = helper
         self._places = places
@@ -152,6 +163,7 @@ class HelperRun:
         self.worker = worker
         self.shard = Shard(helper.settings.namespace, work.queue, work.shard, worker.shards_count)
         self.running = jobs
+        self._heard_at = heard_at
         self._is_over = False
 
     def end(self) -> None:
@@ -163,6 +175,13 @@ class HelperRun:
     def is_lost(self) -> bool:
         answer = self._ask(IsLost())
         return answer is None or answer.is_so
+
+    def may_start(self) -> bool:
+        """Asks the node, unless that has just said so: a worker, its payloads and its loop may have taken any time."""
+        if clock.monotonic() - self._heard_at < SOON:
+            return True
+        answer = self._ask(MayStart())
+        return answer is not None and answer.is_so
 
     @property
     def is_cancelled(self) -> bool:
@@ -182,7 +201,7 @@ class HelperRun:
             raise answer.error.error()
         return Done()
 
-    def _ask(self, question: IsLost | Keep) -> Answer | None:
+    def _ask(self, question: IsLost | MayStart | Keep) -> Answer | None:
         with self._helper.asking:
             if self._is_over:
                 return None
@@ -212,6 +231,7 @@ def _ended(
         counted=counted,
         is_last=is_last,
         letters=[Follows(places[of], record) for of, record in failures.letters],
+        is_unstarted=bool(failures.unstarted),
     )
 
 

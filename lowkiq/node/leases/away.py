@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-import structlog
 from redis.exceptions import RedisError
 
+from lowkiq.log import get_logger
 from lowkiq.node.leases.claim_in_hand import ClaimInHand
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked, raise_first
 from lowkiq.queue.shard import CANCELS, LOST, Released, Restored, renew_away
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 
 class Worker(Protocol):

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
@@ -17,6 +16,7 @@ from lowkiq.handlers.log_fields import BLANK, follow
 from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
+from lowkiq.log import get_logger
 from lowkiq.node.counts.times import Ran
 from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand, Thread
 from lowkiq.node.leases.lease import Lease
@@ -24,7 +24,7 @@ from lowkiq.queue.claims import Claim, load_all
 from lowkiq.queue.letters import MOST_LETTERS
 from lowkiq.shared_page import Seat
 
-logger = structlog.get_logger("lowkiq")
+logger = get_logger()
 
 #: Seconds from which on the run of a batch is counted alone; those of a claim that are quicker count by their mean.
 SLOW: Final = 0.0001
@@ -73,6 +73,10 @@ class ThreadClaim(ClaimInHand):
         """True once a job of it was cancelled, or it takes too long."""
         self.note_overdue()
         return self.to_stop_since is not None
+
+    def may_start(self) -> bool:
+        """For batches that wait for something between the loop of `perform`, which asks the same, and their start."""
+        return self.may_start_now(self.running)
 
     @property
     def pid(self) -> int | None:

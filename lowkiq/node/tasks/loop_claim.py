@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
@@ -105,18 +104,11 @@ class LoopClaim(ClaimInHand):
         if not batches:
             self._end()
 
-    async def until_startable(self, jobs: Sequence[Job]) -> float:
-        """Waits until these jobs may start, and returns until when they may do so (monotonic)."""
+    async def until_startable(self, jobs: Sequence[Job]) -> None:
+        """Waits until these jobs may start, as to their rate."""
         granted = [self._granted[job.id] for job in jobs if job.id in self._granted]
         if (wait := max((row.at for row in granted), default=0.0) - clock.monotonic()) > 0:
             await asyncio.sleep(wait)
-        # Once the far side has had enough, none may any more.
-        return min((row.until for row in granted), default=math.inf) if self.startable_until > 0 else -math.inf
-
-    def return_grants(self, jobs: Sequence[Job]) -> None:
-        """Notes that these jobs, which go back, have not started."""
-        with self._lock:
-            self._return_grants(jobs)
 
     def _stop(self, reason: Stop) -> None:
         for batch in self.batches:
@@ -129,7 +121,8 @@ class LoopClaim(ClaimInHand):
         with self._lock:
             self._running.remove(batch)
             self._ended += batch.running
-            self._uncounted.append(Ran(batch.running, batch.running_since, now - batch.running_since))
+            if not (failures and failures.unstarted):
+                self._uncounted.append(Ran(batch.running, batch.running_since, now - batch.running_since))
             if failures is not None:
                 self._note(failures)
             if self.waits_since is None:
@@ -150,6 +143,7 @@ class LoopClaim(ClaimInHand):
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _give_back(self) -> None:
+        self.is_resting = True  # nor do tasks begin that were made already
         self._released += [job.id for job in self._unstarted]
         self._return_grants(self._unstarted)
         self._unstarted = []
@@ -209,6 +203,9 @@ class TaskBatch:
     def is_lost(self) -> bool:
         return self._claim.is_lost
 
+    def may_start(self) -> bool:
+        return self._claim.may_start_now(self.running)
+
     @property
     def is_cancelled(self) -> bool:
         return self.to_stop_since is not None
@@ -237,11 +234,11 @@ class TaskBatch:
             self.task.cancel()
 
     async def _run(self) -> Failures | None:
-        startable_until = await self._claim.until_startable(self.running) if self._claim.is_rated else math.inf
+        if self._claim.is_rated:
+            await self._claim.until_startable(self.running)
         self.running_since = clock.monotonic()  # until here it waited for the loop
-        if self._claim.is_resting or self.running_since >= startable_until:
-            self._claim.return_grants(self.running)
-            return Failures(released=[job.id for job in self.running])
+        if not self.may_start():
+            return Failures(unstarted=[job.id for job in self.running])
         enter(Context(self))
         if self._claim.is_rated:
             self._claim.note_started(self.running)

@@ -26,6 +26,8 @@ def record(what, *details):
 def load(data):
     if b"undecodable" in data:
         raise ValueError("no such format")
+    if b"slow_load" in data and os.getpid() != NODE:
+        time.sleep(3)
     if b"deadly" in data:
         os.kill(os.getpid(), signal.SIGBUS)
     return json.loads(data)

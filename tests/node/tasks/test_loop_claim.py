@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, clock
 from lowkiq.handlers.stop import Stop
+from lowkiq.node.places import Place
 from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.tasks.loop_claim import LoopClaim
@@ -85,7 +86,31 @@ def test_a_task_that_others_cancel_while_it_ends_is_over_all_the_same(bench: Ben
     assert bench.released() == ["a", "b"]
 
 
-def test_tasks_that_wait_for_the_loop_when_their_shard_is_paused_do_not_begin(bench: Bench) -> None:
+def run_out(bench: Bench) -> None:
+    bench.claim.lease.renewed(clock.monotonic() - 3600)
+
+
+def lose_a_place(bench: Bench) -> None:
+    place = Place("a", bench.runtime.places_of("q"))
+    place.is_lost = True
+    bench.claim.places = (place,)
+
+
+#: What may come to pass while tasks wait for the loop, after which none may begin.
+ENDS: dict[str, Callable[[Bench], object]] = {
+    "its shard was paused": lambda bench: bench.claim.lease.rest(),
+    "its lease has run out": run_out,
+    "its lease is another node's": lambda bench: bench.claim.lease.lost(bench.claim.epoch),
+    "a place was lost": lose_a_place,
+    "the node ends": lambda bench: bench.feeder.stop(),
+    "it was taken back": lambda bench: bench.claim.give_back(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_tasks_that_wait_for_the_loop_when_they_may_start_no_more_do_not_begin(
+    bench: Bench, end: Callable[[Bench], object]
+) -> None:
     first, second, is_between = threading.Event(), threading.Event(), threading.Event()
     loop = bench.runtime.loop.loop
     loop.call_soon_threadsafe(first.wait)
@@ -93,10 +118,13 @@ def test_tasks_that_wait_for_the_loop_when_their_shard_is_paused_do_not_begin(be
     loop.call_soon_threadsafe(lambda: (is_between.set(), second.wait()))  # the tasks are made, and come next
     first.set()
     assert is_between.wait(10)
-    assert bench.claim.batches and bench.claim.lease.rest()
+    assert bench.claim.batches
+    end(bench)
     second.set()
-    assert bench.released() == ["a", "b"]
+    wait_until(lambda: bench.claim.is_ended, within=10)
     assert bench.begun == []
+    if settle := bench.claim.settle_call(last=True):  # of a lease that is lost nothing is said any more
+        assert (sorted(settle.outcome.released), list(settle.outcome.stopped)) == (["a", "b"], [])
 
 
 def test_tasks_that_have_begun_when_their_shard_is_paused_go_on(bench: Bench) -> None:
