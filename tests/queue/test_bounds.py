@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from lowkiq.queue import resharding
 from lowkiq.queue.call import Argument, Call, chunked
+from lowkiq.queue.layouts import opened
 from lowkiq.queue.letters import PAGE, ask_again
+from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import PARKED, Owned
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 from tests.queue.touched import count_in_scripts, touched
@@ -133,3 +136,28 @@ def test_what_is_parked_is_looked_at_in_pages(counted):
             place = shard.caller.run(shard.shard.look_at_parked("a", owned.epoch, place))
             pages += 1
         assert shard.redis.zcount(shard.key("due"), "-inf", 1) == count
+
+
+@pytest.mark.parametrize("what", ["after", "waited for"])
+def test_ids_that_wait_move_like_others(app, what):
+    """Each with the last of what it waits for; by chance, a million took a hundred times as many steps."""
+    shard, count = ShardDriver(app), 600
+    opened(app.caller, app.settings.namespace, {"q": 1})
+    shard.lease("a").release()
+    ids = [f"id-{n}" for n in range(count)]
+    shard.push_all(*((id, b"p") for id in ids))
+    index = "waits" if what == "after" else "waiters"
+    if what == "after":
+        shard.redis.hset(shard.key("waits"), mapping=dict.fromkeys(ids, "1 3"))
+    else:
+        shard.redis.zadd(shard.key("waiters"), dict.fromkeys(ids, 1.0))
+    for id in ids:
+        shard.redis.zadd(shard.key(f"{index}:{id}"), {f"other 1 {n}": 1.0 for n in range(3)})
+    layout = resharding.begin(app.caller, app.settings.namespace, "q", 2)
+    route = Route.of(app.settings.namespace, "q", layout, 0)
+    mover = app.caller.run(route.acquire("mover", 60, 3, [], is_marked=False))
+    assert isinstance(mover, Owned)
+    assert len(list(resharding.steps(app.caller, route, "mover", mover.epoch))) < 50
+    moved = [ShardDriver(app, index=n, shards_count=layout.own) for n in range(2)]
+    known = [one.redis.zcard(one.key(f"{index}:{id}")) for id in ids for one in moved]
+    assert sorted(known) == [0] * count + [3] * count

@@ -155,6 +155,24 @@ local ADOPTS = {
 
 local kinds = {}
 for _, side in ipairs(SIDES) do kinds[side[1]] = side[2] end
+
+local function adopt_side(side, id, value)
+  if side == 'tags' or side == 'morgue:tags' then
+    add_tags(P, side, id, value)
+  elseif ADOPTS[side] then
+    ADOPTS[side](id, value)
+  elseif kinds[side] == 'zset' then
+    redis.call('ZADD', P .. side, 'NX', value, id)
+  else
+    redis.call('HSET', P .. side, id, value)
+  end
+end
+
+local function adopt_indexed(index, id, member, value)
+  if member == '' then return adopt_side(index, id, value) end
+  redis.call('ZADD', P .. index .. ':' .. id, 'NX', value, member)
+end
+
 if what == 'due' then
   adopt_jobs('due', 'payloads')
 elseif what == 'morgue' then
@@ -162,8 +180,7 @@ elseif what == 'morgue' then
 elseif what == 'outbox' then
   for row = 1, count do adopt_letter(word(row, 2), word(row, 3), word(row, 4)) end
 elseif string.sub(what, -5) == ':each' then
-  local index = string.sub(what, 1, -6)
-  for row = 1, count do redis.call('ZADD', P .. index .. ':' .. word(row, 1), 'NX', word(row, 3), word(row, 2)) end
+  for row = 1, count do adopt_indexed(string.sub(what, 1, -6), word(row, 1), word(row, 2), word(row, 3)) end
 elseif width == 3 and what ~= 'tracks' then
   adopt_payloads(what)
 elseif not kinds[what] then
@@ -171,17 +188,7 @@ elseif not kinds[what] then
 else
   for row = 1, count do
     local id, value = word(row, 1), word(row, 2)
-    if what == 'tracks' then
-      adopt_notes(id, value, word(row, 3))
-    elseif what == 'tags' or what == 'morgue:tags' then
-      add_tags(P, what, id, value)
-    elseif ADOPTS[what] then
-      ADOPTS[what](id, value)
-    elseif kinds[what] == 'zset' then
-      redis.call('ZADD', P .. what, 'NX', value, id)
-    else
-      redis.call('HSET', P .. what, id, value)
-    end
+    if what == 'tracks' then adopt_notes(id, value, word(row, 3)) else adopt_side(what, id, value) end
   end
 end
 return count

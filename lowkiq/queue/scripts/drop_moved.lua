@@ -18,8 +18,16 @@ local function drop(command, key, ids)
 end
 
 if string.sub(what, -8) == 'payloads' or string.sub(what, -5) == ':each' then
-  local zsets = P .. (string.match(what, '^(.*):each$') or what) .. ':'
-  for i = 4, #ARGV, 2 do dropped = dropped + redis.call('ZREM', zsets .. ARGV[i], ARGV[i + 1]) end
+  local index = string.match(what, '^(.*):each$') or what
+  local command = redis.call('TYPE', P .. index).ok == 'zset' and 'ZREM' or 'HDEL'
+  for i = 4, #ARGV, 2 do
+    local id, member = ARGV[i], ARGV[i + 1]
+    if member == '' and index ~= what then -- the id itself, after all that was in its zset
+      dropped = dropped + redis.call(command, P .. index, id)
+    else
+      dropped = dropped + redis.call('ZREM', P .. index .. ':' .. id, member)
+    end
+  end
   return dropped
 end
 

@@ -4,7 +4,7 @@
 -- returns {what, then of each row its words}; nothing if the shard is empty. What and words are those of adopt and
 --       drop_moved: 'due' and 'morgue': id, when, record · 'payloads' and 'morgue:payloads': id, payload, score ·
 --       'tracks': id, count, notes · 'outbox': id, number, name, record (letters.lua) · 'waits:each'
---       and 'waiters:each': id, member, score · else: id, value
+--       and 'waiters:each': id, member, score; or, where nothing more is in its zset, id, '', value · else: id, value
 -- errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
 --@ letters of
@@ -83,14 +83,16 @@ local function pack_letters()
   end
 end
 
--- Of some ids first what is in their zsets.
+-- Of some ids what is in their zsets, and each id itself with the last of that.
 local function pack_indexed(name, kind)
   local found = kind == 'hash' and redis.call('HRANDFIELD', P .. name, STEP, 'WITHVALUES')
     or redis.call('ZRANGE', P .. name, 0, STEP - 1, 'WITHSCORES')
-  for i = 1, #found, 2 do add_payloads(P .. name .. ':' .. found[i], found[i]) end
-  if #reply > 0 then return name .. ':each' end
-  reply = found
-  return name
+  for i = 1, #found, 2 do
+    if not is_full() then add_payloads(P .. name .. ':' .. found[i], found[i]) end
+    if is_full() then break end
+    add(found[i], '', found[i + 1])
+  end
+  return name .. ':each'
 end
 
 local function pack_side(name, kind)
