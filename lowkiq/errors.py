@@ -57,6 +57,10 @@ class Moved(OtherLayout):
     """The shard was moved by a reshard, to that layout; nothing was changed. Callers go there by themselves."""
 
 
+class Late(LowkiqError):
+    """A call that is repeated by Lowkiq itself has come later than it may; nothing was changed."""
+
+
 class CheckpointFailed(LowkiqError):
     """A checkpoint was not kept, as far as is known: Redis is away, or the job runs elsewhere by now."""
 

@@ -340,11 +340,19 @@ MUTANTS = {
         "claimed.lua", "redis.call('HDEL', P .. 'checkpoints', ...)", "", "a checkpoint of nothing"
     ),
     "kept_and_not_given_back": Mutant("claim.lua", "if record and checkpoints[i] then", "if false then"),
+    "pushed_again": Mutant("senders.lua", "if last == number then", "if false then", "I5"),
+    "pushed_alone_again": Mutant("push.lua", "meta[6] and meta[6] < number", "meta[6]", "I5"),
+    "pushed_by_who_has_given_up": Mutant("senders.lua", "tonumber(last) > tonumber(number) and 'OLD'", "nil", "I5"),
+    "pushed_too_late": Mutant("pushing.lua", "if said or clock > tonumber(number) then", "if said then", "I5"),
+    "pushed_alone_too_late": Mutant("push.lua", " and stamped <= number", "", "I5"),
+    "pushed_and_forgotten": Mutant("push.lua", "(meta[4] or 0) + 1, sender, number)", "(meta[4] or 0) + 1)"),
+    "apart_again": Mutant("push_apart.lua", "  if said then\n", "  if false then\n", "I5"),
+    "apart_too_late": Mutant("push_apart.lua", "elseif now <= tonumber(number) and", "elseif", "I5"),
     "apart_of_any_layout": Mutant("push_apart.lua", "meta[1] ~= ARGV[1] or ", "", "I8"),
     "apart_while_the_clock_is_back": Mutant("push_apart.lua", " or meta[3]", ""),
     "apart_by_any_clock": Mutant("push_apart.lua", " or last_score - now >= SET_BACK", ""),
     "apart_rings_nobody": Mutant(
-        "push_apart.lua", "if redis.call('HGET', P .. 'owner', 'waiting') then return end", ""
+        "push_apart.lua", "if redis.call('HGET', P .. 'owner', 'waiting') then return 0 end", ""
     ),
     "apart_moves_the_due_time": Mutant("push_apart.lua", "'NX', ", ""),
     "apart_overwrites": Mutant("push_apart.lua", "== 0 then break end", "== 2 then break end"),

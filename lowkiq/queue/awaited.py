@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -18,7 +18,9 @@ from lowkiq.job import Pushed
 from lowkiq.queue.awaited_push import STEP, AwaitedPush, Encode
 from lowkiq.queue.breath import Breath
 from lowkiq.queue.call import Call, Caller
-from lowkiq.queue.push import MAX_PUSH_BYTES, PUSHES_AT_ONCE, Jobs, Producer
+from lowkiq.queue.push import PUSHES_AT_ONCE, Producer
+from lowkiq.queue.push_calls import MAX_PUSH_BYTES, Jobs, push_apart_call, push_call
+from lowkiq.queue.senders import Sender, Stamp
 from lowkiq.queue.shard import Shard
 from lowkiq.transport.nonblocking import NonBlocking
 
@@ -46,6 +48,8 @@ class AwaitedPushes:
         if is_direct and caller.connections:
             self._pool = caller.connections.pool
         self._connection: NonBlocking | None = None
+        #: One trip is on its way at a time; what failed of it is refused once a later one has come.
+        self._senders: list[Sender] = []
         self._waiting: deque[AwaitedPush] = deque()
         #: Those that are being pushed.
         self._in_hand: Sequence[AwaitedPush] = ()
@@ -170,8 +174,13 @@ class AwaitedPushes:
 
     async def _push_by_id(self, producer: Producer, of_ids: list[list[AwaitedPush]]) -> None:
         """Pushes what there is of each id in one call: what is repeated alone would come after what has followed it."""
-        calls = [producer.call_of_id([push.encoded[0] for push in pushes]) for pushes in of_ids]
-        results = await self._trip(producer, calls, [push for pushes in of_ids for push in pushes])
+        until = self._until(pushes[0] for pushes in of_ids)
+        stamps = self._stamps(until)
+        calls = []
+        for pushes in of_ids:
+            shard = producer.shard_of(pushes[0].encoded[0])
+            calls.append(push_call(shard, [push.encoded[0] for push in pushes], stamps(shard)))
+        results = await self._trip(producer, calls, [push for pushes in of_ids for push in pushes], until)
         for pushes, result in zip(of_ids, results, strict=True):
             of_first = of_others = result
             if not isinstance(result, Exception):  # only the first one can be new
@@ -181,7 +190,7 @@ class AwaitedPushes:
                     push.finish()
 
     async def _push_apart(self, producer: Producer, pushes: list[AwaitedPush]) -> list[AwaitedPush]:
-        """Pushes what is plain, in one script; returns the others, in their order."""
+        """Pushes what is plain, in one script, which is what is repeated; returns the others, in their order."""
         plain: dict[Shard, list[AwaitedPush]] = {}
         left: list[AwaitedPush] = []
         shard_of, others = producer.shard_of, set()
@@ -195,14 +204,18 @@ class AwaitedPushes:
                 some.append(push)
             else:
                 plain[shard] = [push]
-        if not plain or not (connection := await self._open(producer)):
+        if not plain or not await self._open(producer):
             return pushes
-        jobs = {shard: [push.encoded[0] for push in some] for shard, some in plain.items()}
-        (taken,) = await self._directly(connection, [producer.call_apart(jobs)], pushes)
+        until = self._until(pushes)
+        groups = [(shard, [push.encoded[0] for push in some]) for shard, some in plain.items()]
+        sent = list(chain.from_iterable(plain.values()))
+        (taken,) = await self._trip(producer, [push_apart_call(groups, self._stamps(until)())], sent, until)
         if isinstance(taken, Exception):
-            return pushes
+            for push in sent:
+                push.settle([taken])
+            return left
         again: list[AwaitedPush] = []
-        for push, is_new in zip(chain.from_iterable(plain.values()), taken, strict=True):
+        for push, is_new in zip(sent, taken, strict=True):
             if not is_new:
                 again.append(push)
             elif not push.future.done():
@@ -229,9 +242,12 @@ class AwaitedPushes:
                 await breath.take()
 
     async def _push_turns(self, push: AwaitedPush, jobs: Jobs, breath: Breath) -> None:
-        for turn in push.producer.turns(jobs):
+        def stamped() -> Stamp:
+            return self._stamps(self._until([push]))()
+
+        for turn in push.producer.turns(jobs, stamped):
             while calls := await self._some(turn, breath):
-                if not push.settle(await self._trip(push.producer, calls, [push])):
+                if not push.settle(await self._trip(push.producer, calls, [push], self._until([push]))):
                     return
         push.finish()
 
@@ -244,7 +260,25 @@ class AwaitedPushes:
 
     # ── round trips ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _trip(self, producer: Producer, calls: list[Call[Any]], pushes: Sequence[AwaitedPush]) -> list[Any]:
+    def _until(self, pushes: Iterable[AwaitedPush]) -> float:
+        """When the first of some pushes will have failed, unless Redis answers (_look_at_time)."""
+        return max(min(push.since for push in pushes), self._answered_at) + self._push_timeout
+
+    def _stamps(self, until: float) -> Callable[..., Stamp]:
+        """Gives the stamps of calls that are sent together, by their shards: those for one shard have a sender each."""
+        used: dict[Shard | None, int] = {}
+
+        def stamp(shard: Shard | None = None) -> Stamp:
+            number = used[shard] = used.get(shard, 0) + 1
+            while len(self._senders) < number:
+                self._senders.append(self._caller.senders.take())
+            return self._caller.senders.stamp(self._senders[number - 1], until)
+
+        return stamp
+
+    async def _trip(
+        self, producer: Producer, calls: list[Call[Any]], pushes: Sequence[AwaitedPush], until: float
+    ) -> list[Any]:
         """The results of calls, or their errors; those that did not work out directly go the usual way."""
         results: list[Any] = [None] * len(calls)
         again = list(range(len(calls)))
@@ -253,7 +287,7 @@ class AwaitedPushes:
             again = [number for number, result in enumerate(results) if isinstance(result, Exception)]
         if again and not all(push.future.done() for push in pushes):
             some = [calls[number] for number in again]
-            self._in_thread = self._loop.run_in_executor(None, producer.run, some)
+            self._in_thread = self._loop.run_in_executor(None, producer.run, some, until)
             repeated, was_sent = await asyncio.shield(self._in_thread)
             for number, result in zip(again, repeated, strict=True):
                 results[number] = result
@@ -285,8 +319,11 @@ class AwaitedPushes:
         ]
 
     async def _open(self, producer: Producer) -> NonBlocking | None:
-        """The loop's own connection, made if need be; None if there is none, or the queue has yet to be registered."""
-        if not self._pool or not producer.is_registered:
+        """
+        The loop's own connection, made if need be; None if there is none, the queue has yet to be registered, or it is
+        time to look at Redis's clock.
+        """
+        if not self._pool or not producer.is_registered or clock.monotonic() >= self._caller.senders.look_at:
             return None
         if self._connection and not self._connection.is_open:
             self._connection = None

@@ -12,7 +12,8 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.job import EncodedJob, Pushed
 from lowkiq.queue.breath import SLICE, Breath
-from lowkiq.queue.push import Jobs, Producer
+from lowkiq.queue.push import Producer
+from lowkiq.queue.push_calls import Jobs
 from lowkiq.queue.tally import Tally
 
 #: Jobs, and the number of the first of them → the same validated.

@@ -14,6 +14,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from lowkiq.codec import error_text
 from lowkiq.errors import (
     Fenced,
+    Late,
     LowkiqError,
     Moved,
     Paused,
@@ -23,6 +24,7 @@ from lowkiq.errors import (
     Unsettled,
 )  # fmt: skip
 from lowkiq.queue import keys, scripts
+from lowkiq.queue.senders import Senders
 from lowkiq.queue.unreadable import Met, is_another_type, of_another_type
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.server import Argument, Command, Replicas, Server
@@ -47,6 +49,7 @@ CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
     "MOVING": keys.being_moved,
     "LAYOUT": ShardsCountMismatch,
     "RESHARDED": Moved,
+    "LATE": Late,
     "NEWER": lambda text: keys.newer_layout(*text.split(" ")),
     "PAUSED": Paused,
     "STALE": StaleClaim,
@@ -84,6 +87,8 @@ class Caller:
         self.connections = self._server.connections
         #: Shards that one call may be for. On Cluster nearly every shard has a slot of its own.
         self.shards_a_call = 1 if self.is_spread else SHARDS_A_CALL
+        #: Who sends what is applied once.
+        self.senders = Senders(self.command)
         #: What was met in Redis, through this caller, that can't be read.
         self.met = Met()
         self._scripts: dict[str, scripts.Script] | None = None

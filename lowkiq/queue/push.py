@@ -5,20 +5,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
+import redis
 from hiredis import pack_command
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import BeingResharded, LowkiqError, Moved
-from lowkiq.job import WORDS, EncodedJob, Pushed, shard_of
+from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
-from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, refusal
+from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
+from lowkiq.queue.push_calls import (
+    MAX_SHARDS,
+    Jobs,
+    Stamped,
+    calls_in_turns,
+    head_of_push,
+    is_late,
+    push_call,
+    restamped,
+    together_with,
+)
+from lowkiq.queue.senders import Sender, Stamp
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.tally import Tally
 from lowkiq.queue.ways import LOOK, MOST_TIMES, Ways, sent_on
@@ -26,28 +37,10 @@ from lowkiq.settings import Settings
 from lowkiq.transport.patience import Patience
 from lowkiq.transport.server import Connections, Replicas
 
-#: Jobs in one push: the script is O(batch), so this bounds how long others wait for Redis (about 5 ms).
-MAX_PUSH = 1_000
-#: Bytes of one push script's arguments, unless a single payload is larger.
-MAX_PUSH_BYTES = 4 << 20
-#: What a byte of `after` counts for: some twenty of them are a letter to be written, which takes Redis microseconds.
-AFTER_BYTES = 200
-#: Shards that one push script is for, where there is one server: each takes about as long as two jobs.
-MAX_SHARDS = 100
 #: Push scripts in one round trip.
 PUSHES_AT_ONCE = 32
 #: Seconds after which is tried again what a shard has refused that is still coming.
 STILL_COMING = 0.05
-#: Jobs by their shard.
-Jobs = dict[Shard, list[EncodedJob]]
-
-
-class Chunk(NamedTuple):
-    """Jobs for one shard, and their bytes."""
-
-    shard: Shard
-    jobs: Sequence[EncodedJob]
-    size: int = 0
 
 
 class Producer:
@@ -64,6 +57,7 @@ class Producer:
         push_timeout: float = Settings.push_timeout,
     ) -> None:
         self._caller = caller
+        self._senders = caller.senders
         self._replicas = replicas
         self._push_timeout = push_timeout
         self._namespace = namespace
@@ -91,6 +85,7 @@ class Producer:
     def register(self) -> None:
         """Makes the queue known, and follows the layout that it has in Redis. Raises OtherLayout if it can't."""
         losses = self._caller.losses
+        self._senders.look()
         (found,) = opened(self._caller, self._namespace, {self._queue: self._shards_count}).values()
         if isinstance(found, Exception):
             raise found
@@ -103,31 +98,49 @@ class Producer:
     def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
         """Puts jobs into the queue; the order within an id is kept."""
         tally: Tally | None = None
+        sender = self._senders.take()
         with Patience(self._push_timeout) as patience:
             try:
+                stamp = None
                 way = self._connections if len(jobs) == 1 and self.is_registered else None
-                if way and (pushed := self._push_one(way, jobs[0])):
-                    return pushed
+                if way and patience.since < self._senders.look_at:
+                    stamp = self._senders.stamp(sender, patience.until)
+                    if pushed := self._push_one(way, jobs[0], sender, stamp.number):
+                        return pushed
                 tally = Tally(len(jobs))
                 self._look(patience)
-                for turn in self.turns(self.by_shard(jobs)):
+                for turn in self._turns(jobs, sender, patience, stamp):
                     for calls in chunked(turn, PUSHES_AT_ONCE):
                         tally.add(self._run_all(calls, patience))
             except RedisError as error:
                 raise (tally or Tally(1)).failed(error, was_sent=patience.was_sent) from error
+            finally:
+                self._senders.give_back(sender)
         return tally.pushed
 
+    def _turns(
+        self, jobs: Sequence[EncodedJob], sender: Sender, patience: Patience, stamp: Stamp | None
+    ) -> Iterable[Iterable[Call[tuple[Any, ...]]]]:
+        """The calls of a push; what was tried already, in vain, is tried under the number that it had."""
+        if stamp:
+            return [[push_call(self.shard_of(jobs[0]), jobs, stamp)]]
+        return self.turns(self.by_shard(jobs), lambda: self._senders.stamp(sender, patience.until))
+
     def _look(self, patience: Patience) -> None:
-        """Registers the queue if need be, and looks from time to time whether it is still being resharded."""
-        if not self.is_registered or clock.monotonic() >= self._look_at:
+        """
+        Registers the queue if need be, looks from time to time whether it is still being resharded, and what Redis's
+        clock says.
+        """
+        is_due = not self.is_registered or clock.monotonic() >= self._look_at
+        if is_due:
             self.register()
+        if self._senders.look() or is_due:
             patience.was_sent = False
             patience.answered()
 
-    def _run_all(self, calls: Sequence[Call[Any]], patience: Patience) -> list[Any]:
+    def _run_all(self, calls: Sequence[Call[Any]], patience: Patience, until: float = math.inf) -> list[Any]:
         """The results of calls. What a shard that was moved sends on goes there, and counts with its call."""
-        results = self._caller.run_all(calls, self._replicas)
-        patience.answered()
+        results = self._run_in_time(calls, patience, until)
         for number, result in enumerate(results):
             calls_on, found = [calls[number]], [result]
             for _ in range(MOST_TIMES):
@@ -137,13 +150,33 @@ class Producer:
                     break
                 if not all(self._ways.sent_on(prefix) for prefixes, _ in moved for prefix in prefixes):
                     self.register()
-                calls_on = [push_call(shard, some) for shard, some in self.by_shard(jobs).items()]
-                found = self._caller.run_all(calls_on, self._replicas)
-                patience.answered()
-                results[number] = _together_with(results[number], found)
+                stamp = self._senders.once(min(until, patience.until))
+                calls_on = [push_call(shard, some, stamp) for shard, some in self.by_shard(jobs).items()]
+                found = self._run_in_time(calls_on, patience, until)
+                results[number] = together_with(results[number], found)
         return results
 
-    def _push_one(self, connections: Connections, job: EncodedJob) -> Pushed | None:
+    def _run_in_time(self, calls: Sequence[Call[Any]], patience: Patience, until: float) -> list[Any]:
+        """
+        The results of calls. One that comes too late by Redis's clock, and not by ours, was not applied, and never will
+        be: it gets a number by what that clock says now.
+        """
+        results = self._caller.run_all(calls, self._replicas)
+        until = min(until, patience.until)
+        while late := [number for number, result in enumerate(results) if is_late(result)]:
+            if clock.monotonic() >= until:
+                raise redis.TimeoutError(f"no answer within {self._push_timeout:g} s")
+            self._senders.learn()
+            calls = [*calls]
+            for number in late:
+                calls[number] = restamped(calls[number], self._senders.once(until))
+            again = self._caller.run_all([calls[number] for number in late], self._replicas)
+            for number, result in zip(late, again, strict=True):
+                results[number] = result
+        patience.answered()
+        return results
+
+    def _push_one(self, connections: Connections, job: EncodedJob, sender: Sender, number: int) -> Pushed | None:
         """
         Most pushes are of one job with the default score and due time. All of the command but the id and the payload is
         packed beforehand: a producer that has slept finds its caches cold, and each call that is not made, in Python or
@@ -157,19 +190,24 @@ class Producer:
         id, payload, ways = job.id, job.payload, self._ways
         index = shard_of(id, ways.count)
         head = ways.heads.get(index) or self._pack_head(ways, index)
-        packed = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (head, len(id), id, len(payload), payload)
+        numbered = b"%d" % number
+        packed = b"%b%b$%d\r\n%b\r\n$1\r\n2\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+            *(head, sender.packed, len(numbered), numbered),
+            *(len(id), id, len(payload), payload),
+        )
         (reply,) = connections.send([packed], 1)
         return None if isinstance(reply, Exception) else Pushed(*reply)
 
     def _pack_head(self, ways: Ways, index: int) -> bytes:
-        command: tuple[Any, ...] = self._caller.command_of(push_call(ways.shards[index], []))
+        shard = ways.shards[index]
+        command: tuple[Any, ...] = self._caller.command_of(head_of_push(shard))
         _, words = pack_command(command).split(b"\r\n", 1)  # how many there are comes first
-        head = ways.heads[index] = b"*%d\r\n%b" % (len(command) + 2, words)
+        head = ways.heads[index] = b"*%d\r\n%b" % (len(command) + 5, words)
         return head
 
-    def run(self, calls: Sequence[Call[Any]]) -> tuple[list[Any], bool]:
+    def run(self, calls: Sequence[Call[Any]], until: float) -> tuple[list[Any], bool]:
         """
-        Sends calls for those who await them, and registers the queue first if need be.
+        Sends calls for those who await them until then, and registers the queue first if need be.
 
         Returns:
             for each its result or error, also one of the connection; and whether Redis may have got any.
@@ -177,7 +215,7 @@ class Producer:
         with Patience(self._push_timeout) as patience:
             try:
                 self._look(patience)
-                return self._run_all(calls, patience), True
+                return self._run_all(calls, patience, until), True
             except (RedisError, LowkiqError) as error:
                 return [error] * len(calls), patience.was_sent
 
@@ -226,117 +264,7 @@ class Producer:
             grouped.setdefault(shards[shard_of(job.id, count)], []).append(job)
         return grouped
 
-    def turns(self, jobs: Jobs) -> Iterator[Iterator[Call[tuple[Any, ...]]]]:
+    def turns(self, jobs: Jobs, stamped: Stamped) -> Iterator[Iterator[Call[tuple[Any, ...]]]]:
         """Calls with one push a shard in each turn: what comes after one that is refused is not accepted."""
         most = 1 if self._caller.is_spread or self._ways.layout.is_moving else MAX_SHARDS
-        left = [_chunks(shard, group) for shard, group in jobs.items()]
-        while left:
-            rest: list[Iterator[Chunk]] = []
-            yield map(_push_call, _together(_heads(left, rest), most))
-            left = rest
-
-    def call_apart(self, jobs: Jobs) -> Call[list[int]]:
-        """Puts plain jobs, each of its own push, into the queue; gives for each, in order, 1 unless it was left."""
-        return push_apart_call(list(jobs.items()))
-
-    def call_of_id(self, jobs: Sequence[EncodedJob]) -> Call[tuple[Any, ...]]:
-        """Puts jobs of one id into the queue."""
-        return push_call(self.shard_of(jobs[0]), jobs)
-
-
-def push_apart_call(groups: Sequence[tuple[Shard, Sequence[EncodedJob]]]) -> Call[list[int]]:
-    """Puts plain jobs, each of its own push, into their shards; gives for each, in order, 1 unless it was left."""
-    arguments: list[Argument] = [groups[0][0].layout]
-    for _, jobs in groups:
-        arguments.append(len(jobs))
-        for job in jobs:
-            arguments += (job.id, job.payload)
-    return Call("push_apart", [shard.prefix for shard, _ in groups], arguments, list)
-
-
-def push_call(shard: Shard, jobs: Sequence[EncodedJob]) -> Call[tuple[Any, ...]]:
-    """Puts payloads into the queue; gives the numbers of new ids and merged payloads, and what was refused."""
-    return _push_call([Chunk(shard, jobs)])
-
-
-def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
-    head: list[Argument] = [chunks[0].shard.layout, 2]
-    if len(chunks) > 1:
-        head += [len(chunk.jobs) for chunk in chunks]
-    arguments = head.copy()
-    for job in chain.from_iterable(chunk.jobs for chunk in chunks):
-        if not job.is_plain:  # in full, which few pushes need
-            jobs = list(chain.from_iterable(chunk.jobs for chunk in chunks))
-            head[1] = width = _width(jobs)
-            arguments = [*head, *chain.from_iterable(map(attrgetter(*WORDS[width]), jobs))]
-            break
-        arguments += (job.id, job.payload)
-    return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, _taken)
-
-
-def _together_with(result: Any, found: Sequence[Any]) -> tuple[Any, ...]:
-    """The result of a push together with what became of the jobs that were sent on."""
-    new, merged, *errors = (0, 0) if isinstance(result, Moved) else result
-    errors = [error for error in errors if not isinstance(error, Moved)]
-    for one in found:
-        if isinstance(one, Exception):
-            errors.append(one)
-        else:
-            new, merged = new + one[0], merged + one[1]
-            errors += one[2:]
-    return new, merged, *errors
-
-
-def _width(jobs: Sequence[EncodedJob]) -> int:
-    """The number of words for each job in a push, as few as the one with most needs."""
-    if any(job.after for job in jobs):
-        return 8
-    if any(job.fewer for job in jobs):
-        return 7
-    has_tenant, has_tags = any(job.tenant for job in jobs), any(job.tags for job in jobs)
-    if has_tags or any(job.score != "" or job.perform_in != "" for job in jobs):
-        return 6 if has_tenant else 5 if has_tags else 4
-    return 3 if has_tenant else 2
-
-
-def _taken(reply: list[Any]) -> tuple[Any, ...]:
-    """The numbers that a push tells, and the error of a shard that took nothing."""
-    new, merged, *errors = reply
-    return new, merged, *(refusal(error.decode(errors="replace")) for error in errors)
-
-
-def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:
-    """Jobs of a shard, as many as one script may have."""
-    chunk: list[EncodedJob] = []
-    size = 0
-    for job in jobs:
-        length = len(job.id) + len(job.payload) + len(job.tags) + len(job.tenant) + AFTER_BYTES * len(job.after)
-        if chunk and (len(chunk) >= MAX_PUSH or size + length > MAX_PUSH_BYTES):
-            yield Chunk(shard, chunk, size)
-            chunk, size = [], 0
-        chunk.append(job)
-        size += length
-    if chunk:
-        yield Chunk(shard, chunk, size)
-
-
-def _heads(chunks: Iterable[Iterator[Chunk]], rest: list[Iterator[Chunk]]) -> Iterator[Chunk]:
-    """The first chunk of each shard; `rest` gets what may have another."""
-    for some in chunks:
-        for chunk in islice(some, 1):
-            rest.append(some)
-            yield chunk
-
-
-def _together(chunks: Iterable[Chunk], most: int) -> Iterator[list[Chunk]]:
-    """Chunks of several shards, as many as one script may have."""
-    some: list[Chunk] = []
-    jobs = size = 0
-    for chunk in chunks:
-        jobs, size = jobs + len(chunk.jobs), size + chunk.size
-        if some and (len(some) >= most or jobs > MAX_PUSH or size > MAX_PUSH_BYTES):
-            yield some
-            some, jobs, size = [], len(chunk.jobs), chunk.size
-        some.append(chunk)
-    if some:
-        yield some
+        return calls_in_turns(jobs, most, stamped)

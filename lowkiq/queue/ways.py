@@ -58,10 +58,10 @@ def sent_on(call: Call[Any], result: Any) -> tuple[list[str], list[EncodedJob]]:
         places = [place for what in result if isinstance(what, Moved) for place in places_of(what)]
     else:
         return [], []
-    width = int(call.arguments[1])
+    width = int(call.arguments[3])
     several = len(call.keys) > 1
-    counts = list(map(int, call.arguments[2 : 2 + len(call.keys)])) if several else []
-    words: Sequence[Any] = call.arguments[2 + len(counts) :]
+    counts = list(map(int, call.arguments[4 : 4 + len(call.keys)])) if several else []
+    words: Sequence[Any] = call.arguments[4 + len(counts) :]
     counts = counts or [len(words) // width]
     names = WORDS[width]
     jobs: list[EncodedJob] = []

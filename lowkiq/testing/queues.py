@@ -74,7 +74,7 @@ class FakeQueue:
             for job in jobs:
                 model = self._models[shard_of(job.id, len(self._models))]
                 model.now = self._clock.tick()
-                more = model.push(self._layout, [_row(job)], [_asked(job.fewer)])
+                more = model.push(self._layout, [_row(job)], ("", model.now), [_asked(job.fewer)])
                 new, merged = new + more[0], merged + more[1]
                 self._pushed.append((job, model.now))
         return Pushed(new, merged)

@@ -23,13 +23,13 @@ _current: Final[ContextVar[Patience | None]] = ContextVar("patience", default=No
 class Patience:
     """While it is entered, what this thread or task sends to Redis waits for at most so many seconds for an answer."""
 
-    __slots__ = ("_since", "_token", "seconds", "was_sent")
+    __slots__ = ("_token", "seconds", "since", "was_sent")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         #: True once Redis may have got some of what is pushed.
         self.was_sent = False
-        self._since = clock.monotonic()
+        self.since = clock.monotonic()
 
     def __enter__(self) -> Self:
         self._token: Token[Patience | None] = _current.set(self)
@@ -38,14 +38,19 @@ class Patience:
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
 
+    @property
+    def until(self) -> float:
+        """The time until which it waits, unless Redis answers."""
+        return self.since + self.seconds
+
     def answered(self) -> None:
         """Redis has answered: waiting begins anew."""
-        self._since = clock.monotonic()
+        self.since = clock.monotonic()
 
     @property
     def left(self) -> float:
         """Seconds that are left: at first all of them, so that most pushes find a socket's timeout set already."""
-        waited = clock.monotonic() - self._since
+        waited = clock.monotonic() - self.since
         return self.seconds if waited < self.seconds / 20 else max(0.0, self.seconds - waited)
 
 

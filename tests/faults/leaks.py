@@ -24,9 +24,10 @@ import psutil
 
 from lowkiq import Lowkiq, Worker
 from lowkiq.job import EncodedJob, NewJob
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.shard import Shard
 from tests.harness import Supervised
+from tests.queue.stamps import once
 from tests.support import SOURCES, SUPERVISOR, running_redis, wait_until
 from tests.warm import COLD
 
@@ -132,7 +133,9 @@ class Load:
             self._push_to(worker, turn, 800)
         self._push_to(isolated, turn, 100)
         isolated.perform_async([{"id": f"dying-{turn}", "payload": "die"}])
-        spoiled = push_call(Shard("lowkiq", "work", 0, SHARDS), [EncodedJob(b"spoiled-%d" % turn, b"{", "", "")])
+        spoiled = push_call(
+            Shard("lowkiq", "work", 0, SHARDS), [EncodedJob(b"spoiled-%d" % turn, b"{", "", "")], once()
+        )
         self._app.caller.run(spoiled)
 
     def _push_to(self, worker: type[Worker], turn: int, count: int) -> None:

@@ -17,10 +17,11 @@ import redis
 from lowkiq import Lowkiq, Pushed, Worker
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.job import EncodedJob, shard_of
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.shard import Shard
 from tests import warm
 from tests.node.script import SCRIPT
+from tests.queue.stamps import once
 from tests.support import ROOT, RedisServer, wait_until
 
 
@@ -119,7 +120,7 @@ class Nodes:
         """As a program that is not Lowkiq would: an id that is no UTF-8, a payload that is no JSON."""
         count = self.worker.shards_count
         shard = Shard(self.namespace, "jobs", shard_of(id, count), count)
-        self.app.caller.run(push_call(shard, [EncodedJob(id, payload, "", "")]))
+        self.app.caller.run(push_call(shard, [EncodedJob(id, payload, "", "")], once()))
 
     def open(self, gate: str) -> None:
         self.app.redis().set(f"{self.namespace}:records:{gate}", 1)

@@ -11,9 +11,10 @@ from lowkiq import Worker
 from lowkiq.job import EncodedJob, shard_of
 from lowkiq.node.threads import make_threads
 from lowkiq.queue.call import Caller
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push_calls import push_call
 from lowkiq.transport.connect import client_for_node
 from tests.node.driven import acquire, runtime_of
+from tests.queue.stamps import once
 from tests.support import wait_until
 
 
@@ -117,7 +118,7 @@ def test_jobs_in_a_row_come_each_with_its_ring(idle):
 
 
 def test_a_payload_that_can_t_be_read_comes_with_the_ring_too(idle):
-    idle.app.caller.run(push_call(idle.thread.pool.leases[0].shard, [EncodedJob(b"bad", b"{", "", "")]))
+    idle.app.caller.run(push_call(idle.thread.pool.leases[0].shard, [EncodedJob(b"bad", b"{", "", "")], once()))
     wait_until(lambda: idle.app.metrics()["Jobs"].morgue_length == 1)
     assert idle.done == []
 
@@ -126,7 +127,7 @@ def test_a_job_that_is_handed_over_as_the_connection_is_lost_runs_soon(idle):
     """Whether or not the ring was lost with it: polls, which would come too late here, do not see what is claimed."""
     client, caller = idle.app.redis(), idle.app.caller
     (listener,) = (row["id"] for row in client.client_list() if row["cmd"] == "blpop")
-    push = push_call(idle.thread.pool.leases[0].shard, [EncodedJob(b"a", b"1", "", "")])
+    push = push_call(idle.thread.pool.leases[0].shard, [EncodedJob(b"a", b"1", "", "")], once())
     with client.pipeline(transaction=True) as pipeline:
         pipeline.execute_command("CLIENT", "KILL", "ID", listener)
         pipeline.execute_command(*caller.command_of(push, whole=True))
@@ -137,7 +138,7 @@ def test_a_job_that_is_handed_over_as_the_connection_is_lost_runs_soon(idle):
 def test_a_job_handed_over_into_another_claim_than_its_last_is_found_by_the_next(idle):
     lease = idle.thread.pool.leases[0]
     lease._open = 0  # as if it had sent one since
-    idle.app.caller.run(push_call(lease.shard, [EncodedJob(b"a", b"1", "", "")]))
+    idle.app.caller.run(push_call(lease.shard, [EncodedJob(b"a", b"1", "", "")], once()))
     wait_until(lambda: idle.done == ["a"])
     wait_until(lambda: idle.app.metrics()["Jobs"].busy == 0)
 

@@ -15,10 +15,11 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.letters import Homes, Outbox, _deliver, ask_again, push_letter, relay
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Shard
 from lowkiq.shared_page import DeadNode
+from tests.queue.stamps import once
 
 #: What is pushed to the first follows to the second, and on to the third, under the same id.
 PIPELINE = ("a", "b", "c")
@@ -100,7 +101,7 @@ class FollowingWorld:
             return  # a producer would push to the old shards first, as other tests have it
         self.number += 1
         id, payload = id or self.random.choice(IDS), b"%06d" % self.number
-        self._run(push_call(self.shard("a", id), [EncodedJob(id.encode(), payload)]))
+        self._run(push_call(self.shard("a", id), [EncodedJob(id.encode(), payload)], once()))
         self.expected.setdefault(("a", id), []).append(payload)
 
     def push_waiting(self, *wanted: tuple[str, str]) -> None:
@@ -114,7 +115,7 @@ class FollowingWorld:
             (self.random.choice(PIPELINE), self.random.choice(IDS)) for _ in range(self.random.randint(1, 3))
         }
         names = [f"{queue} 2 {other}" for queue, other in others]
-        self._run(push_call(self.shard(WAITING, id), [EncodedJob(id.encode(), payload, after=word_of(names))]))
+        self._run(push_call(self.shard(WAITING, id), [EncodedJob(id.encode(), payload, after=word_of(names))], once()))
         self.expected.setdefault((WAITING, id), []).append(payload)
         self.waits.setdefault(id, set()).update(others)
 
@@ -361,11 +362,11 @@ def history(app: Lowkiq, seed: int, steps: int = 150) -> None:
 def many_wait_for_one(app: Lowkiq) -> None:
     """More than are told at a time. Raises AssertionError if any is forgotten."""
     world = FollowingWorld(app, Random(1))
-    world.caller.run(push_call(world.shard("a", "one"), [EncodedJob(b"one", b"1")]))
+    world.caller.run(push_call(world.shard("a", "one"), [EncodedJob(b"one", b"1")], once()))
     for number in range(450):
         id = f"waits-{number}"
         job = EncodedJob(id.encode(), b"w", after=word_of(["a 2 one"]))
-        world.caller.run(push_call(world.shard(WAITING, id), [job]))
+        world.caller.run(push_call(world.shard(WAITING, id), [job], once()))
         world.expected[WAITING, id] = [b"w"]
     world.finish()
     world.check()

@@ -12,10 +12,11 @@ from lowkiq.job import EncodedJob, shard_of
 from lowkiq.queue import resharding
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Shard
 from lowkiq.shared_page import DeadNode
+from tests.queue.stamps import once
 
 QUEUE = "q"
 IDS = [f"id-{number}" for number in range(12)]
@@ -75,7 +76,7 @@ class ReshardWorld:
         for one in [layout.old, layout.own] if layout.is_moving else [layout]:
             shard = self.shard(id, one)
             job = EncodedJob(id.encode(), payload, "", "", "", TENANTS.get(id, ""), FEWER.get(id, ""))
-            (result,) = self.caller.run_all([push_call(shard, [job])])
+            (result,) = self.caller.run_all([push_call(shard, [job], once())])
             if not isinstance(result, Moved):
                 assert not isinstance(result, Exception), result
                 break

@@ -11,7 +11,8 @@ from lowkiq.job import KEPT_BYTES, EncodedJob, Job
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Spoiled
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push_calls import push_call
+from lowkiq.queue.senders import Stamp
 from lowkiq.queue.shard import (
     Exhausted,
     Failure,
@@ -28,6 +29,7 @@ from lowkiq.queue.shard import (
 from lowkiq.shared_page import DeadNode
 from lowkiq.testing.model.shard_state import ClaimName
 from tests.queue.look import LOOK, Claimed, Dead, Look, Queued
+from tests.queue.stamps import NEVER_LATE
 
 #: A due time long past, and one that no test lives to see.
 PAST, FUTURE = 1_100_000_000.0, 4_000_000_000.0
@@ -126,6 +128,7 @@ class ShardDriver:
         self.prefix = self.shard.prefix.encode()
         self.load: Any = bytes
         self.check_id: Any = None
+        self.number = NEVER_LATE
 
     def push(
         self,
@@ -143,7 +146,12 @@ class ShardDriver:
         Pushes rows of id, payload, score, perform_in, tags, tenant, fewer in one call; those left out have defaults.
         """
         jobs = [_encoded(*row) for row in rows]
-        return self.caller.run(push_call(self.shard, jobs))
+        return self.caller.run(push_call(self.shard, jobs, self.stamp()))
+
+    def stamp(self) -> Stamp:
+        """That of this driver's next call, which never comes too late."""
+        self.number += 1
+        return Stamp(b"~driver-%d" % id(self), self.number)
 
     def push_payloads(self, id: str, count: int, first: int = 0) -> None:
         """Pushes payloads b"0", b"1" … with scores 0, 1 …"""
@@ -240,9 +248,15 @@ class ShardDriver:
         return {key: self._value(key) for key in self.redis.scan_iter(match=pattern, count=1000)}
 
     def jobs(self) -> dict[bytes, Any]:
-        """The same without the mark that arms the doorbell: arming it once more only wakes a node in vain."""
+        """
+        The same without the mark that arms the doorbell, as arming it once more only wakes a node in vain, and without
+        what is remembered of senders.
+        """
         dump = self.dump()
         dump.get(self.key("owner"), {}).pop(b"waiting", None)
+        meta = dump.get(self.key("meta"), {})
+        for sender in [field for field in meta if field.startswith(b"~")]:
+            del meta[sender]
         return dump
 
     def _value(self, key: bytes) -> Any:

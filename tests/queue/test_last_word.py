@@ -10,9 +10,10 @@ from lowkiq import Lowkiq, SettingsError, current, testing
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.fewer import Fewer
 from lowkiq.job import EncodedJob
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.shard import Exhausted, Snoozed
 from tests.queue.reshard_world import ReshardWorld
+from tests.queue.stamps import once
 
 PAID, SENT = b"paid", b"sent"
 #: The word of a job whose worker has equal="first".
@@ -130,7 +131,7 @@ def test_so_it_is_while_shards_move(app, word, before, since):
 
 def put(app, shard, word, payloads):
     jobs = [EncodedJob(b"17", payload, fewer=word) for payload in payloads]
-    assert sum(app.caller.run(push_call(shard, jobs))) == len(payloads)
+    assert sum(app.caller.run(push_call(shard, jobs, once()))) == len(payloads)
 
 
 def claimed(app, shard):

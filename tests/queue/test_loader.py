@@ -14,8 +14,10 @@ from lowkiq.errors import Fenced, PushFailed, StaleClaim
 from lowkiq.job import EncodedJob
 from lowkiq.queue import scripts
 from lowkiq.queue.call import Call, Caller
-from lowkiq.queue.push import Producer, push_call
+from lowkiq.queue.push import Producer
+from lowkiq.queue.push_calls import push_call
 from tests.queue.shard_driver import PAST
+from tests.queue.stamps import once
 from tests.support import ROOT
 
 ROOMS = ROOT / "lowkiq"
@@ -187,7 +189,7 @@ def test_errors_of_redis_are_not_refusals(shard):
     shard.redis.set(shard.key("meta"), "not a hash")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         shard.push("a")
-    (result,) = shard.caller.run_all([push_call(shard.shard, [EncodedJob(b"a", b"x", "", "")])])
+    (result,) = shard.caller.run_all([push_call(shard.shard, [EncodedJob(b"a", b"x", "", "")], once())])
     assert isinstance(result, redis.ResponseError)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.job import EncodedJob
-from lowkiq.queue.push import push_apart_call
+from lowkiq.queue.push_calls import push_apart_call
 from tests.queue.shard_driver import FUTURE, ShardDriver
+from tests.queue.stamps import once
 
 
 def push_apart(*shards_and_ids: tuple[ShardDriver, str]) -> list[int]:
     groups = [(shard.shard, [EncodedJob(id.encode(), b"apart", "", "") for id in ids]) for shard, ids in shards_and_ids]
-    return shards_and_ids[0][0].caller.run(push_apart_call(groups))
+    return shards_and_ids[0][0].caller.run(push_apart_call(groups, once()))
 
 
 def payloads(shard: ShardDriver) -> dict[str, list[bytes]]:
@@ -58,7 +59,7 @@ def test_what_is_to_come_is_left(shard):
     shard.push("later", b"x", "", FUTURE)
     before = shard.jobs()
     calls = [EncodedJob(b"later", b"y", "", "")]
-    assert shard.caller.run(push_apart_call([(shard.shard, calls)])) == [0]
+    assert shard.caller.run(push_apart_call([(shard.shard, calls)], once())) == [0]
     assert shard.jobs() == before
 
 
@@ -96,7 +97,20 @@ def test_a_shard_that_is_not_plain_is_left_and_others_are_not(app, shard, spoil)
 
 
 def test_repeating_it_changes_nothing(shard):
-    assert push_apart((shard, "abc")) == [1, 1, 1]
+    call = push_apart_call([(shard.shard, [EncodedJob(id, b"apart") for id in (b"a", b"b", b"z", b"c")])], once())
+    assert shard.caller.run(call) == [1, 1, 0, 0]
     before = shard.jobs()
-    assert push_apart((shard, "abc")) == [0, 0, 0]
+    assert shard.caller.run(call) == [1, 1, 0, 0]
     assert shard.jobs() == before
+
+
+def test_what_it_has_left_is_left_also_when_its_first_try_comes_after_it_was_pushed(shard):
+    """A new shard is left to a push, which makes it; then what is late would find all that it needs."""
+    new = ShardDriver(shard.app, "new")
+    call = push_apart_call([(new.shard, [EncodedJob(b"a", b"apart")])], once())
+    assert new.caller.run(call) == [0]
+    assert new.push("a") == (1, 0)
+    new.lease().claim()
+    before = new.jobs()
+    assert new.caller.run(call) == [0]
+    assert new.jobs() == before

@@ -9,7 +9,7 @@ import pytest
 
 from lowkiq.errors import PushFailed, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
-from lowkiq.queue import push
+from lowkiq.queue import push, push_calls
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.push import Producer
 from tests.queue.bells import bell_of
@@ -72,23 +72,23 @@ def test_on_a_cluster_each_shard_has_a_script(app, producer, sent, monkeypatch):
 
 
 def test_a_script_has_no_more_jobs_and_bytes_than_one_for_a_shard(app, producer, sent, monkeypatch):
-    monkeypatch.setattr(push, "MAX_PUSH", 7)
+    monkeypatch.setattr(push_calls, "MAX_PUSH", 7)
     ids = [f"id-{n}" for n in range(1_000)]
     assert producer.push(fresh(*ids)) == Pushed(1_000, 0)
     assert all(len(call.keys) == 1 or call_jobs(call) <= 7 for calls in sent for call in calls)
     sent.clear()
-    monkeypatch.setattr(push, "MAX_PUSH_BYTES", 100)
+    monkeypatch.setattr(push_calls, "MAX_PUSH_BYTES", 100)
     producer.push(fresh(*ids, payload=b"2" * 60))
     assert set(shards_of_calls(sent)) == {1}
     assert {call_jobs(call) for calls in sent for call in calls} == {1}
 
 
 def call_jobs(call):
-    return (len(call.arguments) - 2 - (len(call.keys) if len(call.keys) > 1 else 0)) // 2
+    return (len(call.arguments) - 4 - (len(call.keys) if len(call.keys) > 1 else 0)) // 2
 
 
 def test_what_exceeds_a_script_follows_in_a_later_one_in_its_order(app, producer, sent, monkeypatch):
-    monkeypatch.setattr(push, "MAX_PUSH", 3)
+    monkeypatch.setattr(push_calls, "MAX_PUSH", 3)
     jobs = [EncodedJob(b"a", b"%d" % n, "", "") for n in range(8)] + fresh("b", "c", "d")
     assert producer.push(jobs) == Pushed(4, 7)
     assert found(app, "abcd") == {"a": list(range(8)), "b": [1], "c": [1], "d": [1]}

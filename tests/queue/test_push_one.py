@@ -8,8 +8,11 @@ from hiredis import pack_command
 from lowkiq import Lowkiq, Pushed, PushFailed
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.job import EncodedJob, shard_of
-from lowkiq.queue.push import Producer, push_call
+from lowkiq.queue.push import Producer
+from lowkiq.queue.push_calls import push_call
+from lowkiq.queue.senders import Senders, Stamp
 from lowkiq.transport.server import Connections, Replicas
+from tests.queue.stamps import once
 
 SHARDS = 7
 
@@ -32,9 +35,22 @@ def sent(monkeypatch) -> list[bytes]:
 
 
 @pytest.fixture
+def stamped(monkeypatch) -> list[Stamp]:
+    stamps: list[Stamp] = []
+    give = Senders.stamp
+
+    def spy(senders, sender, until):
+        stamps.append(give(senders, sender, until))
+        return stamps[-1]
+
+    monkeypatch.setattr(Senders, "stamp", spy)
+    return stamps
+
+
+@pytest.fixture
 def producer(app: Lowkiq) -> Producer:
     """One that has registered its queue. Redis has the scripts, which another test may have had it forget."""
-    app.caller.run(push_call(app.shards("other", 1)[0], [lone_job()]))
+    app.caller.run(push_call(app.shards("other", 1)[0], [lone_job()], once()))
     producer = Producer(app.caller, app.settings.namespace, "q", SHARDS)
     producer.register()
     return producer
@@ -42,12 +58,12 @@ def producer(app: Lowkiq) -> Producer:
 
 @pytest.mark.parametrize("id", [b"a", b"order 7", "größe".encode(), b"$1\r\n2\r\n", b"x" * 1000])
 @pytest.mark.parametrize("payload", [b"", b'{"n": 1}', b"*1\r\n$4\r\nPING\r\n", bytes(range(256)), b"y" * 100_000])
-def test_it_sends_what_any_push_of_it_sends(app, producer, sent, id, payload) -> None:
+def test_it_sends_what_any_push_of_it_sends(app, producer, sent, stamped, id, payload) -> None:
     job = lone_job(id, payload)
     shard = app.shards("q", SHARDS)[shard_of(id, SHARDS)]
     sent.clear()
     assert producer.push([job]) == Pushed(1, 0)
-    assert sent == [pack_command(app.caller.command_of(push_call(shard, [job])))]
+    assert sent == [pack_command(app.caller.command_of(push_call(shard, [job], stamped[0])))]
 
 
 def test_what_it_pushes_is_queued_and_merges(app, producer) -> None:
@@ -58,11 +74,11 @@ def test_what_it_pushes_is_queued_and_merges(app, producer) -> None:
 
 
 @pytest.mark.parametrize("job", [EncodedJob(b"a", b"x", 5.0, ""), EncodedJob(b"a", b"x", "", "1790000000.000000")])
-def test_a_job_with_a_score_or_a_time_goes_the_usual_way(app, producer, sent, job) -> None:
+def test_a_job_with_a_score_or_a_time_goes_the_usual_way(app, producer, sent, stamped, job) -> None:
     shard = app.shards("q", SHARDS)[shard_of(b"a", SHARDS)]
     sent.clear()
     assert producer.push([job]) == Pushed(1, 0)
-    assert sent == [pack_command(app.caller.command_of(push_call(shard, [job])))]
+    assert sent == [pack_command(app.caller.command_of(push_call(shard, [job], stamped[0])))]
 
 
 def test_when_redis_has_lost_the_script_it_is_loaded_and_the_job_pushed_once(app, producer, sent) -> None:

@@ -13,7 +13,8 @@ from lowkiq.job import EncodedJob, Pushed
 from lowkiq.queue import resharding
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.push import Producer, push_apart_call, push_call
+from lowkiq.queue.push import Producer
+from lowkiq.queue.push_calls import push_apart_call, push_call
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Exhausted, Failure, Outcome
 from lowkiq.shared_page import DeadNode
@@ -21,6 +22,7 @@ from tests import mutants
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.reshard_world import KEPT, QUEUE, Node, ReshardWorld
 from tests.queue.shard_driver import ShardDriver
+from tests.queue.stamps import once
 
 #: What happens, and how often.
 HAPPENINGS = [*3 * ["push"], "push_as_before", *2 * ["claim"], "steal", *2 * ["move"], "kill_mover", "wake_ghost"]
@@ -235,7 +237,7 @@ def merge_meanwhile(app) -> None:
     }
     now = float(world.caller.command("TIME")[0])
     for id, word in rows.items():
-        world.caller.run(push_call(old, [EncodedJob(id, b"1", "", "", "", "before", word)]))
+        world.caller.run(push_call(old, [EncodedJob(id, b"1", "", "", "", "before", word)], once()))
     world.begin(2)
     while not bytes(world.caller.command("HGET", old.prefix + "meta", "layout")).endswith(b":moved"):
         assert world.move()
@@ -247,7 +249,7 @@ def merge_meanwhile(app) -> None:
         world.caller.command("HSET", old.prefix + "debounced", id, b" ".join(earlier))
     new = {id: world.shard(id.decode(), world.layout.own) for id in rows}
     for id, word in (rows | {b"kept now": ":::last"}).items():
-        world.caller.run(push_call(new[id], [EncodedJob(id, b"2", "", "", "", "after", word)]))
+        world.caller.run(push_call(new[id], [EncodedJob(id, b"2", "", "", "", "after", word)], once()))
     world.end_move()
     looks = {id: ShardDriver(app, QUEUE, shard.index, world.layout).look() for id, shard in new.items()}
     found = {id.decode(): look.queued()[id.decode()] for id, look in looks.items()}
@@ -264,22 +266,22 @@ def merge_meanwhile(app) -> None:
 def pushed_alone(world: ReshardWorld, clock: VirtualClock) -> None:
     """Later than the scores of the new shard are ahead of the clock: then a push takes the quick way."""
     clock.step(10 * resharding.MARGIN)
-    world.caller.run(push_call(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"3")]))
+    world.caller.run(push_call(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"3")], once()))
 
 
 def pushed_with_others(world: ReshardWorld, clock: VirtualClock) -> None:
     jobs = [EncodedJob(id, b"3") for id in (b"id-0", b"id-1")]
-    world.caller.run(push_call(world.shard("id-0", world.layout.own), jobs))
+    world.caller.run(push_call(world.shard("id-0", world.layout.own), jobs, once()))
 
 
 def pushed_apart(world: ReshardWorld, clock: VirtualClock) -> None:
-    world.caller.run(push_apart_call([(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"3")])]))
+    world.caller.run(push_apart_call([(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"3")])], once()))
 
 
 def pushed_twice(world: ReshardWorld, clock: VirtualClock) -> None:
     pushed_alone(world, clock)
     clock.step(1)
-    world.caller.run(push_call(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"4")]))
+    world.caller.run(push_call(world.shard("id-0", world.layout.own), [EncodedJob(b"id-0", b"4")], once()))
 
 
 @pytest.mark.parametrize("push", [pushed_alone, pushed_with_others, pushed_apart, pushed_twice])
@@ -289,7 +291,7 @@ def test_a_push_between_an_ids_payloads_and_the_id_takes_nothing_away(app, clock
     monkeypatch.setattr(Route.pack, "__defaults__", (rows,))
     world = ReshardWorld(app, 1, Random(1))
     for payload in (b"1", b"2"):
-        world.caller.run(push_call(world.shard("id-0", world.layout), [EncodedJob(b"id-0", payload)]))
+        world.caller.run(push_call(world.shard("id-0", world.layout), [EncodedJob(b"id-0", payload)], once()))
     world.begin(2)
     shard, is_pushed = world.shard("id-0", world.layout.own), False
     while world.move():
@@ -442,7 +444,7 @@ def test_a_new_shard_is_not_claimed_from_until_all_old_ones_have_come(app):
     nothing = resharding.Mark(False, 0, 0, b"", b"")
     world.caller.run_all([*first.feed("1", nothing, 0), *second.feed("1", nothing, 0)])
     owned = world.caller.run(shard.acquire("node", 60, 3))
-    world.caller.run(push_call(shard, [EncodedJob(b"a", b"1", "", "")]))
+    world.caller.run(push_call(shard, [EncodedJob(b"a", b"1", "", "")], once()))
     claim = shard.claim("node", owned.epoch, 1, 10, 10, bytes)
     for route in (first, second):
         with pytest.raises(Paused):

@@ -14,9 +14,10 @@ from lowkiq.queue import resharding, scripts
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Owned, Shard
+from tests.queue.stamps import once
 
 ID: Final = "17"
 LETTER: Final = [b"q:1", b"push", b"17", b"1", *[b""] * 6]
@@ -92,7 +93,7 @@ class Coming(NamedTuple):
 def coming(app: Lowkiq) -> Coming:
     caller, namespace = app.caller, app.settings.namespace
     opened(caller, namespace, {"q": 1})
-    caller.run(push_call(Shard(namespace, "q", 0, Layout(2, 1)), [EncodedJob(ID.encode(), b"1")]))
+    caller.run(push_call(Shard(namespace, "q", 0, Layout(2, 1)), [EncodedJob(ID.encode(), b"1")], once()))
     layout = resharding.begin(caller, namespace, "q", 2)
     route = Route.of(namespace, "q", layout, 0)
     mover = caller.run(route.acquire("mover", 600, 9, [], is_marked=False))

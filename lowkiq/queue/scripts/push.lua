@@ -1,13 +1,14 @@
--- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
+-- push: put payloads into the queue. Repeating it changes nothing, nor does a try that comes late (senders.lua).
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
--- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default and none has tags,
---       4 if none has tags, else 5; one more, 3 or 6, if any has a tenant; 7 if any runs less often; 8 if
---       any waits for others; then if there are several keys the number of jobs for each of them, and then for each job: id,
+-- ARGV  1 layout (shards_count), 2 sender, 3 number (senders.lua), 4 how many words a job has: 2 if all scores and times are
+--       the default and none has tags, 4 if none has tags, else 5; one more, 3 or 6, if any has a tenant; 7 if any runs less
+--       often; 8 if any waits for others; then if there are several keys the number of jobs for each of them, and then for each job: id,
 --       payload, score ('' = after the last default one), perform_in ('' = now, '+' and seconds = so long after now), tags
 --       (tags.lua), tenant (lanes.lua), how it runs less often (fewer.lua), after whom it runs (waiting.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs, and that of all that were moved, with their places: the others have theirs   errors: LAYOUT (the queue has
---       another shards_count), NEWER (and a layout of a newer Lowkiq), RESHARDED (the shard was moved to that layout)
+--       another shards_count), NEWER (and a layout of a newer Lowkiq), RESHARDED (the shard was moved to that layout), LATE
+--       (and Redis's time)
 --@ payloads compact
 --@ bell tell
 
@@ -22,15 +23,18 @@
 -- and to a lease that lasts: else the job belongs in the queue, where it merges and others find it.
 local HANDED = 16384 -- bytes of a payload; a longer one would cost more by being copied than it saves
 
-if #ARGV == 4 and ARGV[2] == '2' then
-  local P, id, payload = KEYS[1], ARGV[3], ARGV[4]
-  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched')
+if #ARGV == 6 and ARGV[4] == '2' then
+  local P, sender, number, id, payload = KEYS[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6]
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched', sender)
   local time = redis.call('TIME')
   local now, micros = time[1] * 1000000 + time[2], string.sub('00000' .. time[2], -6)
-  local at = time[1] .. '.' .. micros
+  local at, stamped = time[1] .. '.' .. micros, time[1] .. micros
 
   local is_pushed = false
-  if meta[1] == ARGV[1] and not meta[3] and not meta[5] and tonumber(meta[2] or 0) < now then
+  -- A sender that the shard knows, which goes on, in time (senders.lua). As texts of one length numbers compare so, too,
+  -- and need not be parsed.
+  local is_news = meta[6] and meta[6] < number and stamped <= number
+  if is_news and meta[1] == ARGV[1] and not meta[3] and not meta[5] and tonumber(meta[2] or 0) < now then
     local owner = redis.call('HMGET', P .. 'owner', 'waiting', 'bell', 'open', 'until')
     local waiting, bell, open = owner[1], owner[2], owner[3]
     if not waiting then
@@ -50,26 +54,26 @@ if #ARGV == 4 and ARGV[2] == '2' then
     end
   end
   if is_pushed then
-    redis.call('HSET', P .. 'meta', 'last_score', time[1] .. micros, 'pushed', (meta[4] or 0) + 1)
+    redis.call('HSET', P .. 'meta', 'last_score', stamped, 'pushed', (meta[4] or 0) + 1, sender, number)
     return {1, 0}
   end
 end
 
 --@ shard count attempt now
 --@ pushing into
-local width, clock = tonumber(ARGV[2]), now_us()
+local sender, number, width, clock = ARGV[2], ARGV[3], tonumber(ARGV[4]), now_us()
 
 if SHARDS == 1 then
-  local count = (#ARGV - 2) / width
-  local refusal, new = push_into(KEYS[1], ARGV[1], clock, ARGV, width, 3, count)
+  local count = (#ARGV - 4) / width
+  local refusal, new = push_into(KEYS[1], ARGV[1], clock, ARGV, width, 5, count, sender, number)
   return refusal or {new, count - new}
 end
 
-local at, new, taken, errors, sent_on = 3 + SHARDS, 0, 0, {}, nil
+local at, new, taken, errors, sent_on = 5 + SHARDS, 0, 0, {}, nil
 for i = 1, SHARDS do
-  local count = tonumber(ARGV[2 + i])
+  local count = tonumber(ARGV[4 + i])
   local found, why = attempt(function()
-    local refusal, news = push_into(KEYS[i], ARGV[1], clock, ARGV, width, at, count)
+    local refusal, news = push_into(KEYS[i], ARGV[1], clock, ARGV, width, at, count, sender, number)
     return {news or 0, refusal and refusal.err}
   end)
   why = why or found[2]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from lowkiq.errors import Fenced, Paused, StaleClaim, Unsettled
+from lowkiq.errors import Fenced, Late, Paused, StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Restored, Settled
 from lowkiq.testing.model.shard_rules import Claimed, Ran, ShardRules
 from lowkiq.testing.model.shard_state import (
@@ -44,10 +44,29 @@ class ShardModel(ShardRules):
         self,
         layout: str,
         rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]],
+        stamp: tuple[str, int],
         asked: Sequence[Asked] = (),
     ) -> tuple[int, int]:
-        state = self.state
+        state, sender = self.state, stamp[0]
+        if (said := self._heard(stamp, len(rows))) is not None:
+            return said, len(rows) - said
+        if self._is_late(stamp):
+            raise Late(f"{self.now}")
         self._check_layout(layout)
+        new = self._push(layout, rows, asked, is_known=sender in state.senders)
+        state.senders[sender] = stamp[1], None if new == len(rows) else new
+        return new, len(rows) - new
+
+    def _push(
+        self,
+        layout: str,
+        rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]],
+        asked: Sequence[Asked],
+        *,
+        is_known: bool,
+    ) -> int:
+        """Returns how many are new."""
+        state = self.state
         state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
         jobs = zip(rows, all_asked(rows, asked), strict=True)
@@ -74,6 +93,7 @@ class ShardModel(ShardRules):
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
                 is_short = not (tags or tenant) and fewer == Asked()
                 may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and is_short
+                may_go = may_go and is_known
                 if may_go and self._hand_over(id, payload, score):
                     continue
                 earliest = due if earliest is None else min(earliest, due)
@@ -91,13 +111,18 @@ class ShardModel(ShardRules):
         state.counters["merged"] += len(rows) - new
         if earliest is not None:
             self._ring(earliest, now if last_before > now else state.last_score)
-        return new, len(rows) - new
+        return new
 
     def push_apart(
-        self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]]
+        self,
+        layout: str,
+        rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]],
+        stamp: tuple[str, int],
     ) -> list[int]:
         """Takes what is as plain as most: up to the first of a queued id, and nothing where anybody has to be told."""
         state = self.state
+        if (said := self._heard(stamp, len(rows))) is not None or self._is_late(stamp):
+            return [int(number < (said or 0)) for number in range(len(rows))]
         runs_on = state.seen is None and state.last_score - self.now < SECOND
         is_plain = runs_on and state.layout == layout and state.waiting is None
         taken = []
@@ -108,7 +133,18 @@ class ShardModel(ShardRules):
                 state.queued[id] = Entry({payload: score}, score)
                 state.counters["pushed"] += 1
             taken.append(int(is_plain))
+        state.senders[stamp[0]] = stamp[1], None if all(taken) else sum(taken)
         return taken
+
+    def _heard(self, stamp: tuple[str, int], count: int) -> int | None:
+        """What was said of a call that was applied."""
+        number, new = self.state.senders.get(stamp[0], (None, None))
+        return (count if new is None else new) if number == stamp[1] else None
+
+    def _is_late(self, stamp: tuple[str, int]) -> bool:
+        """Its sender has sent another one since, or waits for it no more."""
+        sender, number = stamp
+        return self.now > number or self.state.senders.get(sender, (0, None))[0] > number
 
     # ── nodes: the lease ────────────────────────────────────────────────────────────────────────────────────────────
 

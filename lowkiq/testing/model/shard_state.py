@@ -143,6 +143,8 @@ class ShardState:
     errors: dict[str, str] = field(default_factory=dict)
     #: The epoch and the number of the claim in which an id is cancelled.
     cancels: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: The number of a sender's last call that was applied, and how many were new of its jobs, or taken; None: all.
+    senders: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     #: The lowest payload of the run that has kept it, and what it has kept.
     checkpoints: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     #: What can be undone: by the name of the deletion, and id.

@@ -7,8 +7,10 @@ from random import Random
 
 from lowkiq.job import EncodedJob
 from lowkiq.queue.awaited import AwaitedPushes
+from lowkiq.queue.push_calls import push_apart_call
 from tests.pairs.capability import Capability
 from tests.pairs.jobs import Row
+from tests.queue.stamps import once
 
 
 class Ways(Capability):
@@ -25,7 +27,7 @@ class Ways(Capability):
         taken = set[int]()
         for shard, jobs in world.producer.by_shard([row.job for row in rows]).items():
             mine = [number for number, row in enumerate(rows) if row.job in jobs]
-            result = world.run(world.producer.call_apart({shard: jobs}))
+            result = world.run(push_apart_call([(shard, jobs)], once()))
             if isinstance(result, list):
                 taken |= {number for number, one in zip(mine, result, strict=True) if one}
         world.tell(f"push apart {' '.join(f'{row.id}={row.payload!r}' for row in rows)}: {len(taken)} taken")

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from lowkiq import InvalidJob, NewerLayout, Pushed, ShardsCountMismatch
-from lowkiq.queue.push import MAX_PUSH_BYTES
+from lowkiq.queue.push_calls import MAX_PUSH_BYTES
 from lowkiq.transport.nonblocking import NonBlocking
 from tests.queue.awaited.pushes import payloads, run, together, work
 from tests.queue.bells import bell_of
@@ -102,10 +102,10 @@ def test_what_goes_on_in_a_thread_is_not_overtaken_when_every_task_is_cancelled(
     producer.register()
     run_in_thread, may_go, has_begun = producer.run, threading.Event(), threading.Event()
 
-    def slow(calls):
+    def slow(calls, until):
         has_begun.set()
         may_go.wait(60)
-        return run_in_thread(calls)
+        return run_in_thread(calls, until)
 
     async def main():
         monkeypatch.setattr(app._awaited.current(), "_pool", None)  # as on a cluster

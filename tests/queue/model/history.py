@@ -40,6 +40,8 @@ TENANTS = ("g", "g", "h", "i", "")
 DUE_TIMES = (*TIMES, Delay(0), Delay(30 * SECOND))
 #: Seconds by which the clock is moved.
 STEPS = (1e-6, 0.5, 5, 16, 16, 61, 61, 3600, -1e-6, -0.5, -5, -61, -3600)
+#: Microseconds that a push waits for an answer.
+PATIENCE = 20 * SECOND
 #: Messages that may still be on their way, and of which a failure tells.
 LATE = 40
 TOLD = 25
@@ -101,6 +103,8 @@ class History:
         self.model.now = clock.now
         self.state = read_state(shard)
         self.sent: list[Message] = []
+        #: The numbers of the last calls of those who push.
+        self.senders = dict.fromkeys(("~a", "~b", "~c"), 0)
         self.told: list[str] = []
         self.serial = itertools.count()
         self.generation = itertools.count()
@@ -195,19 +199,20 @@ class History:
     def push(self, random: Random, journey: str) -> None:
         rows = [self.new_row(random) for _ in range(random.choice([1, 1, 2, 4]))]
         # An older producer, until a node has come that is not.
-        message = messages.push(OLD if self.state.layout in {None, OLD} and random.random() < 0.5 else RIGHT, rows)
+        layout = OLD if self.state.layout in {None, OLD} and random.random() < 0.5 else RIGHT
+        message = messages.push(layout, rows, self.stamp(random))
         if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
             self.send(message, "well")
 
     def push_fairly(self, random: Random, journey: str) -> None:
         rows = [(*self.new_row(random)[:5], random.choice(TENANTS)) for _ in range(random.choice([1, 1, 2, 4]))]
-        if self.send(messages.push(RIGHT, rows), journey) == UNKNOWN and random.random() < 0.5:
+        if self.send(messages.push(RIGHT, rows, self.stamp(random)), journey) == UNKNOWN and random.random() < 0.5:
             self.send(self.sent[-1], "well")
 
     def push_fewer(self, random: Random, journey: str) -> None:
         rows = [self.new_row(random) for _ in range(random.choice([1, 1, 2, 4]))]
         asked = [self.some_asked(random) for _ in rows]
-        message = messages.push(RIGHT if self.state.layout != OLD else OLD, rows, asked)
+        message = messages.push(RIGHT if self.state.layout != OLD else OLD, rows, self.stamp(random), asked)
         if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
             self.send(message, "well")
 
@@ -216,13 +221,22 @@ class History:
         return Asked(wait, at_most, random.choice(THROTTLES), random.choice(KEEPS))
 
     def push_apart(self, random: Random, journey: str) -> None:
-        """What is left, or may be lost, is pushed again, in its order: each id's for itself."""
+        """What is left is pushed again, each id's for itself. Whoever doesn't know what that is repeats the call."""
         rows = [(*self.new_row(random)[:2], None, None, (), "") for _ in range(random.choice([1, 2, 4, 6]))]
-        reply = self.send(messages.push_apart(RIGHT, rows), journey)
-        left = [row for number, row in enumerate(rows) if reply == UNKNOWN or not reply[number]]
+        message = messages.push_apart(RIGHT, rows, self.stamp(random))
+        reply = self.send(message, journey)
+        if reply == UNKNOWN:
+            reply = self.send(message, random.choice(JOURNEYS))
+        left = [row for number, row in enumerate(rows) if reply != UNKNOWN and not reply[number]]
         for id in dict.fromkeys(row[0] for row in left):
-            if reply != UNKNOWN or random.random() < 0.5:
-                self.send(messages.push(RIGHT, [row for row in left if row[0] == id]), random.choice(JOURNEYS))
+            some = [row for row in left if row[0] == id]
+            self.send(messages.push(RIGHT, some, self.stamp(random)), random.choice(JOURNEYS))
+
+    def stamp(self, random: Random) -> tuple[str, int]:
+        """That of the next call of a sender, who may have given up the one before, and waits so long."""
+        sender = random.choice(tuple(self.senders))
+        self.senders[sender] = max(self.senders[sender] + 1, self.clock.now + PATIENCE)
+        return sender, self.senders[sender]
 
     def new_row(self, random: Random) -> messages.Row:
         payload = random.choice(COMMON) if random.random() < 0.2 else b"%d" % next(self.serial)
@@ -453,19 +467,19 @@ class History:
         owner, epoch = self.state.node or "x", self.state.epoch
         if self.state.layout is not None:
             strangers = [
-                messages.push(WRONG, [self.new_row(random)]),
-                messages.push_apart(WRONG, [self.new_row(random)]),
+                messages.push(WRONG, [self.new_row(random)], self.stamp(random)),
+                messages.push_apart(WRONG, [self.new_row(random)], self.stamp(random)),
                 messages.acquire(WRONG, "stranger", "", 15 * SECOND, self.max_crashes, {owner: None}),
                 messages.claim(WRONG, owner, epoch, self.state.claim_number + 1, 4, 4, 4),
                 *(act(random, IDS, WRONG) for _ in range(2)),
-                messages.push(WRONG_AND_OLD, [self.new_row(random)]),
+                messages.push(WRONG_AND_OLD, [self.new_row(random)], self.stamp(random)),
             ]
             if self.state.layout == OLD:
                 strangers.append(messages.claim(RIGHT, owner, epoch, self.state.claim_number + 1, 4, 4, 4))
             else:
                 strangers += [
-                    messages.push(OLD, [self.new_row(random)]),
-                    messages.push_apart(OLD, [self.new_row(random)]),
+                    messages.push(OLD, [self.new_row(random)], self.stamp(random)),
+                    messages.push_apart(OLD, [self.new_row(random)], self.stamp(random)),
                     act(random, IDS, OLD),
                 ]
             self.deliver(random.choice(strangers))

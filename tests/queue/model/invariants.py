@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
+from lowkiq.errors import Fenced, Late, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Outcome, Owned, Restored
 from lowkiq.testing.model.shard_rules import Ran, suspected
@@ -36,6 +36,8 @@ class Witness:
         self.now = 0
         #: Deaths in all, and in crowds, of what deletions have kept.
         self._kept_deaths: dict[tuple[str, str], tuple[int, int]] = {}
+        #: What was said of pushes that were applied, by their stamps.
+        self._replies: dict[tuple[str, int], Any] = {}
         self._pushed: Counter[Token] = Counter()
         self._ended: Counter[Token] = Counter()
         self._lanes = LanesWitness()
@@ -47,10 +49,11 @@ class Witness:
         self._i2_epochs_rise(reply, before, after)
         self._i4_an_id_is_in_one_claim(message, before, after)
         self._i5_settle_applies_once(message, reply, before, after)
+        is_repeated = self._i5_a_push_applies_once(message, reply, before, after)
         self._i6_lowest_payloads_first(before, after)
         self._i7_deaths_are_bounded(message, reply, before, after)
         self._what_is_cancelled_does_not(before, after)
-        self._i3_every_payload_is_in_one_place(message, reply, before, after)
+        self._i3_every_payload_is_in_one_place(message, reply, before, after, is_repeated=is_repeated)
         self._what_is_parked_comes_back(before, after)
         self._nothing_starts_while_stopped(message, reply, before, after)
         self._what_is_blocked_waits_for_a_person(message, before, after)
@@ -135,9 +138,9 @@ class Witness:
     # ── I3 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _i3_every_payload_is_in_one_place(
-        self, message: Message, reply: Any, before: ShardState, after: ShardState
+        self, message: Message, reply: Any, before: ShardState, after: ShardState, *, is_repeated: bool
     ) -> None:
-        pushed = _pushed(message, reply)
+        pushed = Counter() if is_repeated else _pushed(message, reply)
         ended = _ended(message, reply, before) | _cancelled(message, reply, before, after)
         were, are = _places(before), _places(after)
         ended |= self._superseded(message, before, after, were + Counter(set(pushed)) - ended)
@@ -202,6 +205,19 @@ class Witness:
             assert after.claim_number >= before.claim_number, f"I4: {message} made an earlier claim the last"
 
     # ── I5 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _i5_a_push_applies_once(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> bool:
+        """Returns whether it was applied before. After the time that its sender waits it changes nothing, either."""
+        if message.script not in {"push", "push_apart"}:
+            return False
+        is_repeated = message.stamp in self._replies
+        if is_repeated or self.now > message.stamp[1]:
+            assert after == before, f"I5: {message} came twice, or too late, and changed the shard"
+        if is_repeated and reply is not Late:
+            assert reply in (self._replies[message.stamp], [0] * len(message.rows)), f"I5: {message} was told {reply}"
+        if not isinstance(reply, type):
+            self._replies.setdefault(message.stamp, reply)
+        return is_repeated
 
     def _i5_settle_applies_once(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         if message.script == "finish" and reply is None:
@@ -332,7 +348,10 @@ class Witness:
         if before.layout is None or message.layout in {None, before.layout}:
             return
         if not _may_act(message, before):
-            assert after == before, f"I8: {message} with layout {message.layout} changed a shard of {before.layout}"
+            known = after.senders if message.script == "push_apart" else before.senders  # what it has left it has left
+            assert replace(before, senders=known) == after, (
+                f"I8: {message} with layout {message.layout} changed a shard of {before.layout}"
+            )
             has_left_all = message.script == "push_apart" and not any(reply)
             assert has_left_all or reply in [ShardsCountMismatch, NewerLayout, Fenced], (
                 f"I8: {message} was told {reply}"

@@ -22,7 +22,7 @@ class LanesWitness:
 
     def see(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         """Raises AssertionError for a hint that is missing or wrong, and for a tenant that others pass by."""
-        if message.script in {"push", "push_apart"}:
+        if message.script in {"push", "push_apart"} and after.senders != before.senders:  # it was applied
             self._untold |= {row[0] for row in message.rows if not row[5] and row[0] not in before.queued}
             self._untold -= {row[0] for row in message.rows if row[5]}
         self._untold &= after.queued.keys()

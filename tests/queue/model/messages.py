@@ -13,7 +13,8 @@ from lowkiq.job import EncodedJob
 from lowkiq.queue import shard as store
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim
-from lowkiq.queue.push import push_apart_call, push_call
+from lowkiq.queue.push_calls import push_apart_call, push_call
+from lowkiq.queue.senders import Stamp
 from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
 from lowkiq.telemetry.texts import MARK
@@ -58,16 +59,16 @@ class Message(NamedTuple):
 Row = tuple[str, bytes, "int | None", "int | None", Tags, str]
 
 
-def push(layout: str, rows: Sequence[Row], asked: Sequence[Asked] = ()) -> Message:
+def push(layout: str, rows: Sequence[Row], stamp: tuple[str, int], asked: Sequence[Asked] = ()) -> Message:
     jobs = [
         EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags), tenant, _word(fewer))
         for (id, payload, score, due, tags, tenant), fewer in zip(rows, all_asked(rows, asked), strict=True)
     ]
     return Message(
         "push",
-        {"rows": rows, "asked": asked},
-        lambda shard: _with_layout(push_call(shard, jobs), layout, 0),
-        lambda model: model.push(layout, rows, asked),
+        {"rows": rows, "asked": asked, "stamp": stamp},
+        lambda shard: _with_layout(push_call(shard, jobs, _stamp(stamp)), layout, 0),
+        lambda model: model.push(layout, rows, stamp, asked),
         layout,
     )
 
@@ -78,14 +79,19 @@ def _word(asked: Asked) -> str:
     return ":".join(words) if any(words) else ""
 
 
-def push_apart(layout: str, rows: Sequence[Row]) -> Message:
+def push_apart(layout: str, rows: Sequence[Row], stamp: tuple[str, int]) -> Message:
     """Of rows with the default score and due time."""
     jobs = [EncodedJob(id.encode(), payload, "", "") for id, payload, *_ in rows]
 
     def call(shard: Shard) -> Call[Any]:
-        return _with_layout(push_apart_call([(shard, jobs)]), layout, 0)
+        return _with_layout(push_apart_call([(shard, jobs)], _stamp(stamp)), layout, 0)
 
-    return Message("push_apart", {"rows": rows}, call, lambda model: model.push_apart(layout, rows), layout)
+    details = {"rows": rows, "stamp": stamp}
+    return Message("push_apart", details, call, lambda model: model.push_apart(layout, rows, stamp), layout)
+
+
+def _stamp(stamp: tuple[str, int]) -> Stamp:
+    return Stamp(stamp[0].encode(), stamp[1])
 
 
 def acquire(

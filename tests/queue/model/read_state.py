@@ -32,6 +32,7 @@ def read_state(shard: ShardDriver) -> ShardState:
         cancels={id: _pair(mark.decode()) for id, mark in look.hash("cancels").items()},
         checkpoints={id: _checkpoint(text) for id, text in look.hash("checkpoints").items()},
         kept={key: _kept(record, payloads) for key, (record, payloads) in look.put_away().items()},
+        senders={name: _said(text) for name, text in meta.items() if name.startswith("~")},
         tenants={id: tenant.decode() for id, tenant in look.hash("tenants").items()},
         lanes={tenant: {id: _microseconds(due) for id, due in hints.items()} for tenant, hints in look.lanes().items()},
         layout=meta.get("layout"),
@@ -71,6 +72,11 @@ def _waiting(text: str) -> float:
 def _pair(text: str) -> tuple[int, int]:
     epoch, number = text.split()
     return int(epoch), int(number)
+
+
+def _said(text: str) -> tuple[int, int | None]:
+    number, _, new = text.partition(" ")
+    return int(number), int(new) if new else None
 
 
 def _pause(text: bytes | None) -> tuple[int, bytes] | None:

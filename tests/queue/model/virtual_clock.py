@@ -14,7 +14,7 @@ ANSWER = """(function(us)
 end)(redis.call('GET', '{}'))"""
 
 #: Where it begins, in microseconds.
-BEGINNING = 1_000_000 * 1_000_000
+BEGINNING = 1_500_000 * 1_000_000
 
 
 class VirtualClock:

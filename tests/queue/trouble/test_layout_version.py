@@ -164,13 +164,13 @@ BEGINS = {
     "feed": ("local P, old, epoch",),
     "adopt": ("local P, what",),
     "drop_moved": ("local P, what",),
-    "push": ("if #ARGV == 4", "local function push_into(P"),
+    "push": ("if #ARGV == 6", "local function push_into(P"),
     "receive": ("local P, WORDS",),
     "wait": ("local P, id",),
     "recur": ("local P, id",),
     "put_away": ("local P, which, kept",),
     "put_back": ("local P, kept",),
-    "push_apart": ("local function push(P",),
+    "push_apart": ("local function push_plain(P",),
 }
 #: How it looks at the layout.
 LOOKING = re.compile(r"= check_(?:layout|whole)\(P, |meta\[1\] == ARGV\[[14]\] and|meta\[1\] ~= ARGV\[1\] or")

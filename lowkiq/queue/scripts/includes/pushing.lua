@@ -127,9 +127,17 @@ end
 --@ shard count clock layout see
 --@ bell ring
 --@ notes note
+--@ senders heard late forget
 -- Puts `count` jobs, whose first word is words[at], into a shard. Returns a refusal, or nil and how many of them are new.
-local function push_into(P, layout_here, clock, words, width, at, count)
-  local refusal, layout, last_before, seen_before, pushed, is_noted = check_layout(P, layout_here, true)
+-- A sender's call of that number is applied once (senders.lua), also if its first try came before the shard was moved.
+local function push_into(P, layout_here, clock, words, width, at, count, sender, number)
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched', sender or 'layout')
+  if sender then
+    local said = heard(meta[6], number)
+    if said and said ~= 'OLD' then return nil, tonumber(said) or count end
+    if said or clock > tonumber(number) then return too_late(clock) end
+  end
+  local refusal, layout, last_before, seen_before, pushed, is_noted = check_layout(P, layout_here, true, meta)
   if refusal then return refusal end
 
   local now = shard_now(P, last_before, clock)
@@ -153,7 +161,12 @@ local function push_into(P, layout_here, clock, words, width, at, count)
   last_score = math.max(last_score, now)
   -- Redis itself would print these numbers in ten times the time.
   local scored, counted = string.format('%d', last_score), string.format('%d', pushed + count)
-  redis.call('HSET', P .. 'meta', 'last_score', scored, 'pushed', counted)
+  if sender then
+    if not meta[6] then forget_senders(P .. 'meta', clock) end
+    redis.call('HSET', P .. 'meta', 'last_score', scored, 'pushed', counted, sender, new < count and number .. ' ' .. new or number)
+  else
+    redis.call('HSET', P .. 'meta', 'last_score', scored, 'pushed', counted)
+  end
   if new < count then redis.call('HINCRBY', P .. 'meta', 'merged', count - new) end
   if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
   if earliest < math.huge then ring(P, earliest, was_set_back and now or last_score) end

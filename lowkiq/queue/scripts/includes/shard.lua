@@ -28,9 +28,10 @@ end
 
 -- I8: a caller with another shards_count, or an older layout, changes nothing; nor does one with a newer layout, unless
 -- it `can_write_older`. A shard that was moved sends every caller on. Returns a refusal, or nil, the shard's layout (false
--- if it is new), and of its meta the last score that a push was given, `seen` (clock_back), pushed and `watched` (notes.lua).
-local function check_layout(P, layout, can_write_older)
-  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched')
+-- if it is new), and of its meta the last score that a push was given, `seen` (clock_back), pushed and `watched` (notes.lua); whoever
+-- has read these already gives them.
+local function check_layout(P, layout, can_write_older, meta)
+  meta = meta or redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched')
   local known = meta[1]
   if known and known ~= layout then
     if string.sub(known, -6) == ':moved' then return refuse('RESHARDED', string.sub(known, 1, -7)) end -- moving.lua
