@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lowkiq.admin.jobs.actions import as_list
+from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.queue import resharding
 from lowkiq.queue.call import Argument, Call, chunked
 from lowkiq.queue.layouts import opened
@@ -161,3 +163,49 @@ def test_ids_that_wait_move_like_others(app, what):
     moved = [ShardDriver(app, index=n, shards_count=layout.own) for n in range(2)]
     known = [one.redis.zcard(one.key(f"{index}:{id}")) for id in ids for one in moved]
     assert sorted(known) == [0] * count + [3] * count
+
+
+@pytest.mark.parametrize("place", ["due", "morgue"])
+@pytest.mark.parametrize("here", [2, 3_000])
+def test_what_is_deleted_comes_back_in_pages(counted, place, here):
+    """Of an id with a million payloads, too, of which as many were pushed since."""
+    shard = counted
+    actions = UndoableActions(shard.caller, [shard.shard], max_id_bytes=400)
+
+    def push(first: int, count: int) -> None:
+        for n in range(first, first + count, 500):
+            shard.push_payloads("hot", min(500, first + count - n), n)
+        if place == "morgue":
+            actions.act("bury", "due", ["hot"])
+
+    push(0, 4_000)
+    undo = actions.delete_and_keep(place, ["hot"]).undo
+    assert undo is not None
+    push(3_999, here)  # of which one is there
+    words = [shard.shard.layout, undo, "hot"]
+    assert touched(shard.redis, shard.caller, Call("put_back", [shard.shard.prefix], words, as_list)) < 8_000
+    assert actions.put_back(undo) == (here > 1_000)
+    kept = shard.morgue() if place == "morgue" else shard.queued()
+    assert len(kept["hot"].payloads) == 4_000 + here - 1
+    assert not [name for name in shard.names() if "undo" in name]
+
+
+def test_a_claim_of_a_hot_id_comes_back_to_many(counted):
+    took = []
+    for count in (FEW, MANY):
+        counted.redis.flushall()
+        counted.push_payloads("hot", 10 * count)
+        lease = counted.lease()
+        assert len(lease.claim(max_payloads=20)[0].payloads) == 20
+        call = counted.shard.release("a", lease.epoch, lease.number, "claim")
+        took.append(touched(counted.redis, counted.caller, call))
+    assert took[1] <= took[0] + 5
+
+
+def test_the_dead_that_are_behind_newer_are_looked_for_in_pages(shard):
+    sent = []
+    command = shard.caller.command
+    shard.redis.zadd(shard.key("morgue"), {f"{n}": n for n in range(250)})
+    shard.caller.command = lambda *words: sent.append(words) or command(*words)
+    assert shard.actions.all_behind_newer() == 0
+    assert [words[2:] for words in sent if words[0] == "ZRANGE"] == [(0, 99), (100, 199), (200, 299), (300, 399)]

@@ -166,8 +166,10 @@ class Actions:
         """Counts such jobs in the whole morgue."""
         found = 0
         for shard in self._shards:
-            for dead in chunked(self._caller.command("ZRANGE", f"{shard.prefix}morgue", 0, -1), CHUNK):
+            at = 0
+            while dead := self._caller.command("ZRANGE", f"{shard.prefix}morgue", at, at + CHUNK - 1):
                 found += len(self._caller.run(Call("newer", [shard.prefix], dead, list)))
+                at += CHUNK
         return found
 
     def morgue_delete(self, ids: Iterable[str | int]) -> int:
@@ -286,7 +288,7 @@ class Actions:
         words = [told if word == TOLD else word for word in words]
         moved = 0
         while ids:
-            call = Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list)
+            call = Call(script, [shard.prefix], [shard.layout, *words, *ids], as_list)
             count, *ids = act_at(self._caller, shard, call)
             moved += int(count)
         return moved
@@ -318,5 +320,6 @@ class Actions:
         return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, f"({NEVER}", "LIMIT", 0, CHUNK))
 
 
-def _as_list(reply: Any) -> list[Any]:
+def as_list(reply: Any) -> list[Any]:
+    """The reply of a script that tells of ids which are to be given to it again, if there are any."""
     return reply if isinstance(reply, list) else [reply]

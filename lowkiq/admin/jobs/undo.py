@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 from redis.exceptions import OutOfMemoryError
 
-from lowkiq.admin.jobs.actions import ACTIONS, CHUNK, Actions, check_action
+from lowkiq.admin.jobs.actions import ACTIONS, CHUNK, Actions, as_list, check_action
 from lowkiq.queue.call import Argument, Call, chunked, raise_first
 from lowkiq.queue.homes import act_at
 from lowkiq.queue.shard import Shard
@@ -74,10 +74,19 @@ class UndoableActions(Actions):
         # It had no more ids than a scan of this count gives of a small hash, and a few of them twice.
         pages = self._caller.read([("HSCAN", key, 0, "COUNT", 2 * MOST_IDS) for key in keys], (0, {}))
         return sum(
-            act_at(self._caller, shard, Call("put_back", [shard.prefix], [shard.layout, name, *some], int))
+            self._put_back(shard, name, some)
             for shard, (_, page) in zip(shards, pages, strict=True)
             for some in chunked(page if isinstance(page, dict) else page[::2], CHUNK)
         )
+
+    def _put_back(self, shard: Shard, name: str, ids: Sequence[bytes]) -> int:
+        """Puts ids of a shard back; again and again those of which payloads are left, as they are many."""
+        back = 0
+        while ids:
+            call = Call("put_back", [shard.prefix], [shard.layout, name, *ids], as_list)
+            count, *ids = act_at(self._caller, shard, call)
+            back += int(count)
+        return back
 
 
 def _place(view: str) -> str:

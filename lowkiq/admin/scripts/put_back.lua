@@ -2,10 +2,10 @@
 -- retry_count, also where its id has been pushed again since; then the payloads merge. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 the name that put_away was given, then ids
--- returns how many came back   errors: LAYOUT, NEWER, RESHARDED, MOVING
+-- returns how many came back, or that, and the ids of which payloads are left to come   errors: LAYOUT, NEWER, RESHARDED, MOVING
 --@ shard clock
 --@ moving whole
---@ payloads add absorb
+--@ payloads add absorb zadd
 --@ claimed bury running blocked
 --@ fewer put keeping
 --@ tags add
@@ -58,6 +58,21 @@ local function merge(payloads, id, held, zset)
   end
 end
 
+-- Where both here and there are many payloads they come together a page at a time, the lowest first. Returns whether more are
+-- left after that.
+local PAGE, SECONDS = 1000, 60 -- for which the rest is kept then
+
+local function merge_page(where, id, held)
+  local payloads = P .. (where == 'morgue' and 'morgue:' or '') .. 'payloads'
+  local zset, target = kept .. ':' .. id, payloads .. ':' .. id
+  if held ~= '*' or math.min(redis.call('ZCARD', zset), redis.call('ZCARD', target)) <= PAGE then return false end
+  zadd_all(target, redis.call('ZRANGE', zset, 0, PAGE - 1, 'WITHSCORES'), which_of_equal(payloads, id))
+  redis.call('ZREMRANGEBYRANK', zset, 0, PAGE - 1)
+  redis.call('EXPIRE', zset, SECONDS)
+  redis.call('EXPIRE', kept, SECONDS)
+  return true
+end
+
 local function put_back(id, where, at, retry_count, error, held, crashes, crowds, checkpoint, tags, tenant, rule)
   local zset = kept .. ':' .. id
   if tags then add_tags(P, where == 'morgue' and 'morgue:tags' or 'tags', id, tags) end
@@ -87,11 +102,14 @@ local function put_back(id, where, at, retry_count, error, held, crashes, crowds
   end
 end
 
-local returned, earliest = 0, math.huge
+local returned, earliest, left = 0, math.huge, {}
 for i = 3, #ARGV do
   local record = redis.call('HGET', kept, ARGV[i])
   local fields = record and fields_of(record)
-  if fields and is_record(unpack(fields, 1, 5)) and is_whole(ARGV[i], fields[1], fields[5]) then
+  local is_sound = fields and is_record(unpack(fields, 1, 5)) and is_whole(ARGV[i], fields[1], fields[5])
+  if is_sound and merge_page(fields[1], ARGV[i], fields[5]) then
+    left[#left + 1] = ARGV[i]
+  elseif is_sound then
     put_back(ARGV[i], unpack(fields, 1, 11))
     redis.call('HDEL', kept, ARGV[i]) -- last: what fails before can be done again
     returned = returned + 1
@@ -99,4 +117,4 @@ for i = 3, #ARGV do
   end
 end
 if earliest < math.huge then ring(P, earliest, now) end
-return returned
+return #left > 0 and {returned, unpack(left)} or returned

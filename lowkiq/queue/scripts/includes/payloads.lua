@@ -107,13 +107,17 @@ end
 --- absorb
 --@ payloads split get zadd
 --@ fewer equal
--- Puts a whole zset of payloads to those of an id; it is gone afterwards. A rename where that is enough.
+-- Puts a whole zset of payloads to those of an id; it is gone afterwards. A rename where that is enough, and the fewer to the
+-- more where it is not: a claim's to those of an id with a million.
 local function payloads_absorb(key, id, zset)
   if redis.call('EXISTS', zset) == 0 then return end -- it was, before something after it was refused
   local held = payloads_get(key, id)
   if held == '*' then
-    zadd_all(key .. ':' .. id, redis.call('ZRANGE', zset, 0, -1, 'WITHSCORES'), which_of_equal(key, id))
-    redis.call('UNLINK', zset)
+    local few, many = zset, key .. ':' .. id
+    if redis.call('ZCARD', few) > redis.call('ZCARD', many) then few, many = many, few end
+    zadd_all(many, redis.call('ZRANGE', few, 0, -1, 'WITHSCORES'), which_of_equal(key, id))
+    redis.call('UNLINK', few)
+    if few ~= zset then redis.call('RENAME', zset, key .. ':' .. id) end
     return
   end
   if held then
