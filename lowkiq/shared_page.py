@@ -16,6 +16,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from lowkiq.tree_page import TreePage
+
 #: Threads of a node that have a seat. What more of them run isn't known after a death.
 THREAD_SEATS: Final = 256
 #: Claims whose jobs run on the event loop that have one.
@@ -149,12 +151,16 @@ class Seat:
 class SharedPage:
     """The memory. It is anonymous, so a full or slow disk never stops a job, and a node is made before its fork."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: TreePage | None = None) -> None:
+        #: Shared by all nodes of a supervisor, and the node's place there.
+        self.tree = tree or TreePage()
+        self.place = self.tree.get_place()
         self._memory = mmap.mmap(-1, _GROUPS_AT + MOST_GROUPS * _GROUP.size)
         self._seats: list[Seat] = []
 
     def close(self) -> None:
-        """Unmap it from this process; others keep theirs."""
+        """Unmap it from this process; others keep theirs. The supervisor does so once the node is dead."""
+        self.tree.free_place(self.place)
         for seat in self._seats:
             seat.close()
         with contextlib.suppress(BufferError):  # a thread that never ended writes to its seat still

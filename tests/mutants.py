@@ -44,7 +44,9 @@ MUTANTS = {
     ),
     "failover_of_a_lead_for_ever": Mutant("epochs.lua", "math.floor((now - since) / 2)", "0"),
     "acquire_held": Mutant("acquire.lua", "if is_foreign and rest > 0 and not ran then", "if false then"),
-    "acquire_keeps_the_claim": Mutant("acquire.lua", "restore_claim(P, due_by, claim, doomed, 'restored')", "0, 0"),
+    "acquire_keeps_the_claim": Mutant(
+        "acquire.lua", "restore_claim(P, due_by, claim, doomed, 'restored', pauses)", "0, 0"
+    ),
     "merge_overwrites": Mutant(
         "pushing.lua",
         "payloads_add(P .. 'payloads', id, score, payload)",
@@ -156,7 +158,9 @@ MUTANTS = {
         "if are_away == 0 and redis.call('EXISTS', P .. 'due') == 0 then",
         "if redis.call('EXISTS', P .. 'due') == 0 then",
     ),
-    "away_left_and_its_death_counted": Mutant("away.lua", "lease.left == '0' and count_death", "count_death", "I7"),
+    "away_left_and_its_death_counted": Mutant(
+        "away.lua", "if lease.left == '0' then doomed", "if true then doomed", "I7"
+    ),
     "away_and_rests": Mutant("rest.lua", "local stays = claim.epoch or", "local stays ="),
     "away_unkept": Mutant("renew_away.lua", "    keep_away(P, claim.name, claim.lease)\n", ""),
     "away_of_a_clock_ahead": Mutant(
@@ -216,26 +220,37 @@ MUTANTS = {
     ),
     "deaths_not_counted": Mutant(
         "acquire.lua",
-        "is_foreign and not abandoned and count_death(P, claim, ran or '', tonumber(ARGV[4])) or {}",
-        "{}",
+        "doomed, pauses = count_death(P, claim, ran or '', max_crashes, due_by)",
+        "doomed = {}",
         "I7",
     ),
-    "abandoned_is_dead": Mutant("acquire.lua", "is_foreign and not abandoned and", "is_foreign and", "I7"),
+    "abandoned_is_dead": Mutant(
+        "acquire.lua",
+        "if is_foreign and not abandoned then\n        doomed",
+        "if is_foreign then\n        doomed",
+        "I7",
+    ),
     "one_death_more": Mutant("deaths.lua", "died >= max_crashes", "died > max_crashes", "I7"),
     "deaths_forgotten_in_hand": Mutant(
         "claimed.lua", "if not claim_of(P, id) then forget(P, id) end", "forget(P, id)", "I7"
     ),
-    "suspects_among_others": Mutant("claim.lua", "count, crowds = part_suspects(P, ids, count)", "crowds = {}", "I7"),
+    "suspects_among_others": Mutant("claim.lua", "count, crowds = part_suspects(P, ids, count)", "crowds = 1", "I7"),
+    "suspects_behind_others": Mutant("claim.lua", "not crowds[taken + 1]", "true", "I7"),
     "crowds_count": Mutant(
-        "deaths.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0 and 'crashes' or 'crowds'", "'crashes'", "I7"
+        "deaths.lua", "local crowds = count('crowds', id)", "local crowds = count('crashes', id)", "I7"
     ),
+    "suspected_at_once": Mutant("deaths.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0", "false", "I7"),
+    "crashes_once_more": Mutant("settle.lua", "died >= tonumber(max_crashes)", "died > tonumber(max_crashes)", "I7"),
+    "crashes_and_is_free": Mutant("settle.lua", "string.format('%.0f', died))\n    ran", "'0')\n    ran", "I7"),
+    "crashes_uncounted": Mutant("settle.lua", "P .. 'crashes', id)) or 0) + 1", "P .. 'crashes', id)) or 0)", "I7"),
+    "tried_without_pause": Mutant("claimed.lua", "pauses and pauses[id] or perform_in", "perform_in"),
     "buried_in_a_crowd": Mutant("deaths.lua", "if alone == claim.number .. ' ' .. id then", "if true then", "I7"),
     "alone_in_any_claim": Mutant(
         "deaths.lua", "alone == claim.number .. ' ' .. id", "string.match(alone or '', ' (.*)') == id", "I7"
     ),
     "alone_after_the_lease": Mutant("acquire.lua", "'claim', 'alone',", "'claim',"),
     "alone_among_others": Mutant("isolate.lua", "  redis.call('HDEL', P .. 'owner', 'alone')", ""),
-    "isolates_any_claim": Mutant("isolate.lua", "if not find_claim(P, ARGV[3], last_claim) then return 0 end", ""),
+    "isolates_any_claim": Mutant("isolate.lua", "if not claim then return 0 end", "claim = claim or {}"),
     "suspects_all_of_the_claim": Mutant("deaths.lua", "if jobs + after > count then", "if jobs ~= 0 then", "I7"),
     "suspects_another_claim": Mutant("deaths.lua", "if claim == number then", "if true then", "I7"),
     "suspects_nobody": Mutant("deaths.lua", "if ran == '' then jobs = count end", "", "I7"),
@@ -245,13 +260,13 @@ MUTANTS = {
     "compact_claimed_late": Mutant("quick_claim.lua", " and tonumber(owner[3] or 0) < tonumber(number)", ""),
     "compact_claimed_twice": Mutant(
         "quick_claim.lua",
-        "P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
-        "P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
+        "P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
+        "P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
     ),
     "compact_claimed_beside": Mutant(
         "quick_claim.lua",
-        "P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
-        "P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'tags', P .. 'watch'",
+        "P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
+        "P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'tags', P .. 'watch'",
     ),
     "compact_of_any_layout": Mutant("quick_claim.lua", "meta[1] == ARGV[4] and", "", "I8"),
     "compact_times_untold": Mutant("quick_claim.lua", "number, 'last_due', last_due)", "number)"),

@@ -79,6 +79,8 @@ class Performer:
         is_watched = self._has_hook or bool(self._middlewares) or settings.telemetry
         #: The worker's perform itself where nobody watches: to call it is then all there is to do.
         self.plain = None if is_watched or self.is_async else self._call
+        #: It is performed in the process of the node, which may die of it.
+        self.is_in_node = True
 
     def override(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Has the worker have these options, and all others as its code says. Returns those that it can't have."""

@@ -17,7 +17,7 @@ from lowkiq.job import Job
 from lowkiq.log import get_logger
 from lowkiq.policies import Every, Exponential, Policy, rule_for
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure, Fate, Snoozed
+from lowkiq.queue.shard import Crashed, Exhausted, Failure, Fate, Snoozed
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
@@ -57,12 +57,14 @@ class Failures(NamedTuple):
     limited: Sequence[Limited] = ()
     #: What follows from those that are done: the id that each letter is of, and its record (queue/letters.py).
     letters: Sequence[tuple[str, bytes]] = ()
+    #: What has killed its own process.
+    crashed: Sequence[Crashed] = ()
 
     @property
     def ids(self) -> frozenset[str]:
         """The ids of all that is not done."""
-        rows: tuple[Failure | Exhausted | Snoozed | Spoiled, ...] = (
-            *self.failed, *self.exhausted, *self.snoozed, *self.spoiled,
+        rows: tuple[Failure | Exhausted | Snoozed | Spoiled | Crashed, ...] = (
+            *self.failed, *self.exhausted, *self.snoozed, *self.spoiled, *self.crashed,
         )  # fmt: skip
         return frozenset([*(row.id for row in rows), *self.released, *self.unstarted])
 

@@ -34,10 +34,9 @@ def make_fork_server(
     page: SharedPage,
     fatal: Fatal,
     close_foreign: Callable[[], None],
-) -> ForkServer | None:
-    """Forks what makes processes for jobs, if any worker has isolation="process": before there is anything to share."""
-    isolated = {queue: worker for queue, worker in workers.items() if worker.isolation == "process"}
-    return ForkServer(isolated, settings, page, fatal, close_foreign) if isolated else None
+) -> ForkServer:
+    """Forks what makes processes for isolated jobs, and for suspects: before there is anything to share."""
+    return ForkServer(workers, settings, page, fatal, close_foreign)
 
 
 def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:

@@ -18,7 +18,7 @@ from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.suspects.isolation import Isolation
+from lowkiq.node.suspects.trials import Trials
 from lowkiq.queue.bell import Heard
 from lowkiq.queue.claims import Handed
 from lowkiq.queue.shard import Settled
@@ -35,12 +35,12 @@ class JobThread(threading.Thread, ABC):
     Others settle for it while it can't, under `settling`.
     """
 
-    def __init__(self, name: str, pool: Pool, runtime: Runtime, isolation: Isolation) -> None:
+    def __init__(self, name: str, pool: Pool, runtime: Runtime, trials: Trials) -> None:
         super().__init__(name=name, daemon=True)
         self.pool = pool
         pool.join(self)
         #: Shared by all threads of the node.
-        self.isolation = isolation
+        self.trials = trials
         #: Held while settles of what it has in hand are on their way, so that two never cross.
         self.settling = threading.Lock()
         self.processed = self.failed = 0

@@ -56,7 +56,7 @@ class LeaseKeeper(threading.Thread):
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
         self._pools = pools  # it changes (following.py): whoever goes through it takes a copy first
         self._workers = workers
-        self._isolations = {thread.isolation for thread in workers}
+        self._trials = {thread.trials for thread in workers}
         self._relief = Relief(runtime.caller)
         self._runtime = runtime
         self._caller = runtime.caller
@@ -323,16 +323,17 @@ class LeaseKeeper(threading.Thread):
             if result.restored or result.buried:
                 self._pools[lease].wake(lease, clock.monotonic() + (result.due_in or 0.0))
 
-    # ── others beside a suspect that takes long ─────────────────────────────────────────────────────────────────────
+    # ── others beside a suspect that is tried ──────────────────────────────────────────────────────────────────────
 
     def _let_others_run(self) -> None:
-        """Ends the isolation of a suspect that has had the node for long, once Redis knows it."""
-        for isolation in self._isolations:
-            if suspect := isolation.overdue():
+        """Lets others begin beside a suspect that has had the tree for long, once Redis knows it."""
+        for trials in self._trials:
+            trials.look()
+            if suspect := trials.overdue():
                 (result,) = self._caller.run_all([suspect.claim.isolate_call(suspect.id, is_alone=False)])
                 if isinstance(result, RedisError):
                     raise result
-                isolation.share(suspect)
+                trials.share(suspect)
 
     # ── settle for threads that are inside a job ────────────────────────────────────────────────────────────────────
 

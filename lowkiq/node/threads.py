@@ -22,7 +22,8 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.schedulers import OWN, Lag, Watched
-from lowkiq.node.suspects.isolation import Isolation
+from lowkiq.node.suspects.suspect_performer import SuspectPerformer
+from lowkiq.node.suspects.trials import Trials
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue import keys
@@ -46,7 +47,7 @@ def make_threads(runtime: Runtime, fork_server: ForkServer | None = None) -> lis
         # Of one that is elastic none is its own before it knows of the others (elastic.py).
         own = set() if runtime.is_elastic else own_part(runtime, leases)
     threads: list[JobThread] = []
-    isolation = Isolation()
+    trials = Trials(runtime.page)
     # What is not the node's part it runs as well, in case other nodes are away (housekeeping.py).
     for lease in (lease for group in groups for lease in group):
         lease.is_foster = lease not in own
@@ -54,9 +55,9 @@ def make_threads(runtime: Runtime, fork_server: ForkServer | None = None) -> lis
         if leases := [lease for lease in group if not lease.performer.is_async]:
             pool = _make_pool(runtime, number, leases)
             pool.weigh(runtime.weights)
-            threads += [WorkerThread(len(threads) + at, pool, runtime, isolation) for at in range(size)]
+            threads += [WorkerThread(len(threads) + at, pool, runtime, trials) for at in range(size)]
     if leases := [lease for group in groups for lease in group if lease.performer.is_async]:
-        threads.append(Feeder(_make_pool(runtime, len(groups), leases), runtime, isolation))
+        threads.append(Feeder(_make_pool(runtime, len(groups), leases), runtime, trials))
     return threads
 
 
@@ -76,17 +77,18 @@ def _make_pool(runtime: Runtime, number: int, leases: Sequence[Lease]) -> Pool:
 
 
 def leases_of(runtime: Runtime, worker: type[Worker], fork_server: ForkServer | None = None) -> list[Lease]:
-    """Leases of all shards of a queue, none of them acquired. The fork server is for isolation="process"."""
-    performer = (
+    """Leases of all shards of a queue, none of them acquired. The fork server is for isolated jobs, and suspects."""
+    performer: Performer = (
         HelperPerformer(worker, runtime, fork_server)
         if fork_server and worker.isolation == "process"
         else Performer(worker(), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
     )
+    suspects = SuspectPerformer(performer, runtime, fork_server) if fork_server and performer.is_in_node else performer
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
     queue = worker.queue_name
     shards = shards_of(runtime.namespace, {queue: runtime.layouts.get(queue, worker.shards_count)})
     gate = Gate(performer, runtime)
-    return [Lease(shard, performer, claim_size, runtime, gate) for shard in shards]
+    return [Lease(shard, performer, claim_size, runtime, gate, suspects) for shard in shards]
 
 
 def _groups(dealt: Sequence[Sequence[Lease]]) -> list[Sequence[Lease]]:

@@ -20,8 +20,8 @@ from lowkiq.node.pool import LASTING, Pool
 from lowkiq.node.rated import Rated
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.suspects.suspects import Suspects
+from lowkiq.node.suspects.trials import Trials
 from lowkiq.queue.claims import Handed
 
 #: A thread's hand lasts after so many times what a batch may take, however quick its batches are.
@@ -35,15 +35,15 @@ class WorkerThread(JobThread):
     While a batch takes long, other threads run what it has not started, and what else is due in its shards.
     """
 
-    def __init__(self, number: int, pool: Pool, runtime: Runtime, isolation: Isolation | None = None) -> None:
-        super().__init__(f"lowkiq-worker-{number}", pool, runtime, isolation or Isolation())
+    def __init__(self, number: int, pool: Pool, runtime: Runtime, trials: Trials | None = None) -> None:
+        super().__init__(f"lowkiq-worker-{number}", pool, runtime, trials or Trials(runtime.page))
         self._relief = Relief(runtime.caller)
         #: Seconds after which it takes the batches of others for slow.
         self._patience = self._long = runtime.settings.claim_window
         #: Tells what it runs.
         self.seat = runtime.page.seat(number)
         self._rated = Rated(runtime, self)
-        self._suspects = Suspects(runtime, self, self.isolation)
+        self._suspects = Suspects(runtime, self, self.trials, self._rated.perform)
         self._hand: Sequence[ThreadClaim] = ()
         #: Lets it run batches of a queue with `max_running`, one at a time.
         self._place: Place | None = None
@@ -110,25 +110,27 @@ class WorkerThread(JobThread):
 
     def _perform(self) -> None:
         """Runs what is in hand. Once jobs turn out slow, those of the other shards go back as well."""
-        others = [claim for claim in self._hand if not claim.crowds]
-        if len(others) < len(self._hand):
-            for claim in self._hand:
-                if claim.crowds:
-                    self._suspects.perform(claim)
-        if not others:
-            return
-        if not self.isolation.enter(self):
-            for claim in others:
+        suspects = [claim for claim in self._hand if claim.crowds]
+        others = [claim for claim in self._hand if not claim.crowds] if suspects else self._hand
+        if others:
+            self._perform_all(others)
+        for claim in suspects:
+            self._since = clock.monotonic()
+            self._suspects.perform(claim)
+
+    def _perform_all(self, claims: Sequence[ThreadClaim]) -> None:
+        if not self.trials.enter(self):
+            for claim in claims:
                 claim.give_back()
             return
         try:
             self._since = clock.monotonic()
-            for claim in others:
+            for claim in claims:
                 perform = partial(self._rated.perform, claim) if claim.is_rated else claim.perform
                 if not perform(self._since, self.seat):
                     break
         finally:
-            self.isolation.leave(self)
+            self.trials.leave(self)
 
     def _pick_several(self, now: float) -> list[Lease]:
         """
@@ -156,10 +158,7 @@ class WorkerThread(JobThread):
             if lease.places and not is_first:
                 self.pool.look(lease, now)
                 return None
-            if lease.has_suspects and (turn_at := self.isolation.busy_until(now)):
-                lease.unpark()
-                self.pool.look(lease, turn_at)
-            elif lease.holds(lease.epoch) and not lease.is_wanted:
+            if lease.holds(lease.epoch) and not lease.is_wanted:
                 if self._take(lease) and (lease.places is None or self._get_place(lease, lease.places)):
                     if self.pool.shares:
                         self.pool.begin(self, lease)

@@ -47,9 +47,9 @@ class Claim(msgspec.Struct):
     due_in: float | None
     #: True if an id has several payloads.
     has_several: bool = False
-    #: Of suspects, which run one by one: how often each died in a crowd after the first time. Their payloads are still
-    #: bytes, since to load one may be what kills the node.
-    crowds: list[int] = []
+    #: Of a suspect, which is claimed alone: at how many deaths beside others it ran, after the first. Its payloads are
+    #: still bytes, since to load one may be what kills. 0: it is none.
+    crowds: int = 0
     #: Redis's time of it; 0 if that is not known.
     at: float = 0.0
 
@@ -67,7 +67,7 @@ def parse_claim(
     spoiled: list[Spoiled] = []
     now, due, found, last, *rare = reply
     last_due = int(last)
-    crowds = [int(deaths) for deaths in rare[0]] if rare else []
+    crowds = int(rare[0][0]) if rare and rare[0] else 0
     if crowds:
         load, check_id = bytes, None
     if check_id:

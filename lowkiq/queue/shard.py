@@ -73,7 +73,7 @@ class Snoozed(NamedTuple):
     id: str
     #: Seconds until then.
     delay: float
-    #: What it is told of: one that its rate did not let start has not run, and stays suspected of what it was.
+    #: What it is told of: one that could not start yet has not run, and stays suspected of what it was.
     kind: Literal["snoozed", "limited"] = "snoozed"
 
 
@@ -85,6 +85,14 @@ class Exhausted(NamedTuple):
     fate: Fate = "bury"
 
 
+class Crashed(NamedTuple):
+    """A job that has killed the process which it had for itself: it comes back, or is buried at so many such deaths."""
+
+    id: str
+    max_crashes: int
+    fate: Literal["crash"] = "crash"
+
+
 class Outcome(NamedTuple):
     """The outcomes of a claim's jobs."""
 
@@ -94,8 +102,9 @@ class Outcome(NamedTuple):
     exhausted: Sequence[Exhausted] = ()
     snoozed: Sequence[Snoozed] = ()
     spoiled: Sequence[Spoiled] = ()
-    #: Jobs that have not run, as their rate did not let them.
+    #: Jobs that have not run, as their rate, or a suspect's turn, did not let them.
     limited: Sequence[Snoozed] = ()
+    crashed: Sequence[Crashed] = ()
     #: The fate of the jobs not named.
     rest: Rest = "keep"
     #: False if each of those holds one payload.
@@ -108,7 +117,7 @@ class Outcome(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """True if it says that every job is done, and had one payload."""
-        return self.rest == "ack" and not (self.has_several or self.letters or any(self[:7]))
+        return self.rest == "ack" and not (self.has_several or self.letters or any(self[:8]))
 
 
 class Settled(NamedTuple):
@@ -264,9 +273,10 @@ class Shard:
     def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
         """Ends jobs of a claim."""
         arguments: list[Argument] = [node, epoch, number, outcome.rest, int(outcome.has_several)]
+        ended: tuple[Exhausted | Crashed, ...] = (*outcome.exhausted, *outcome.crashed)
         for rows in (
             outcome.spoiled, outcome.acked, outcome.released, outcome.failed, (*outcome.snoozed, *outcome.limited),
-            outcome.exhausted,
+            ended,
         ):  # fmt: skip
             arguments.append(len(rows))
             for row in rows:

@@ -15,7 +15,7 @@ from tests.chaos.history import History, Payload, Row
 
 #: Seconds for which what was claimed may have waited for its thread, on a machine that is busy.
 WAITED: Final = 0.7
-#: Seconds for which a suspect has its node to itself, at most, after a process stood still: what was claimed waits.
+#: Seconds for which what was claimed waits for a suspect that is tried, at most, after a process stood still.
 SUSPECT: Final = 2.5
 
 
@@ -60,7 +60,7 @@ def too_early(row: Row, records: list[dict[str, Any]], history: History, causes:
         if record["k"] != "begin":
             continue
         if last is not None and record["t"] - last["t"] < throttle - WAITED:
-            # The one before had been taken, and then its process stood still, or ran a suspect alone, before it began.
+            # The one before had been taken, and then its process stood still, or waited for a suspect, before it began.
             is_explained = causes.has_stood_still(last["r"], last["t"] - throttle - SUSPECT, last["t"])
             is_explained = is_explained or causes.is_after_failover(record["t"])
             yield f"{row}: {record['r']} began {record['t'] - last['t']:.3f} s after {last['r']}", is_explained

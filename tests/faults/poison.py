@@ -20,6 +20,7 @@ from typing import Any
 from lowkiq import Lowkiq, Worker
 from lowkiq.node.node import Node
 from lowkiq.shared_page import Bulletin, DeadNode, SharedPage
+from lowkiq.tree_page import TreePage
 
 QUEUE, SHARDS = "jobs", 8
 #: How a job ends its process.
@@ -65,12 +66,21 @@ def load(data: bytes) -> Any:
 class Slot:
     """One node, and whoever comes after it."""
 
-    def __init__(self, number: int, nodes: int, dead: deque[DeadNode], make_app: Callable[[], Lowkiq]) -> None:
+    def __init__(
+        self,
+        number: int,
+        nodes: int,
+        dead: deque[DeadNode],
+        make_app: Callable[[], Lowkiq],
+        tree: TreePage | None = None,
+    ) -> None:
         self.number, self.nodes, self._dead, self._make_app = number, nodes, dead, make_app
+        #: Shared by all slots.
+        self._tree = tree or TreePage()
         self.fill()
 
     def fill(self) -> None:
-        self.page = SharedPage()
+        self.page = SharedPage(self._tree)
         self.page.write_bulletin(Bulletin(tuple(self._dead)))
         self.name = f"node-{self.number}-{time.monotonic_ns()}"
         self.pid = os.fork()
@@ -85,6 +95,7 @@ class Slot:
         if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
             return False
         self._dead.append(DeadNode(self.name, self.page.running()))
+        self.page.close()
         self.fill()
         return True
 
@@ -97,7 +108,8 @@ def main(redis_url: str, namespace: str, nodes: int, *, knows: bool) -> int:
     """Returns how many nodes have died."""
     make_app = partial(app_of, redis_url, namespace, knows=knows)
     dead: deque[DeadNode] = deque(maxlen=20 if knows else 0)
-    slots = [Slot(number, nodes, dead, make_app) for number in range(nodes)]
+    tree = TreePage()
+    slots = [Slot(number, nodes, dead, make_app, tree) for number in range(nodes)]
     app, deaths = make_app(), 0
     while not is_dry(app):
         deaths += sum(slot.has_died() for slot in slots)

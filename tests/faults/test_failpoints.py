@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 #: Calls at which each of them must have been struck: what they are there for.
 WHAT_THEY_DO = {
     "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"}
-    | {"isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"},
-    "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"},
+    | {"isolate", "finish", "checkpoint", "cancels", "rest"},
+    "async node": {"claim", "settle+claim", "isolate", "finish", "checkpoint", "cancels", "rest"},
     "limited node": {"places", "keep_places", "rate"},
     "limited async node": {"places", "keep_places", "rate"},
     "impatient node": {"abandon"},

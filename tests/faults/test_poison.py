@@ -57,14 +57,14 @@ def test_what_kills_is_buried_and_no_innocent_ever(redis_server: RedisServer, ap
     deaths = run_all(redis_server, app, k, nodes, knows=True)
     innocents, poison = ({job["id"] for job in jobs_with(k) if str(job["id"]).startswith(name)} for name in "ip")
     assert found(app, k) == (innocents, poison)
-    # Each kills once among others, perhaps together with others of them, and twice alone.
-    assert 2 * k < deaths <= 3 * k
+    # Each kills two nodes at most, perhaps together with others of them; then a process of its own, twice.
+    assert 2 <= deaths <= 2 * k
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("k", "nodes"), [(2, 1), pytest.param(8, 4, marks=pytest.mark.long)])
 def test_nor_when_nobody_knows_what_ran(redis_server: RedisServer, app: Lowkiq, k: int, nodes: int) -> None:
-    """Then all that was claimed is suspected, and runs alone."""
+    """Then all that was claimed is suspected."""
     run_all(redis_server, app, k, nodes, knows=False)
     innocents, poison = ({job["id"] for job in jobs_with(k) if str(job["id"]).startswith(name)} for name in "ip")
     assert found(app, k) == (innocents, poison)

@@ -9,7 +9,7 @@ import pytest
 
 from lowkiq.errors import Fenced, ShardsCountMismatch, Unsettled
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure
+from lowkiq.queue.shard import Crashed, Exhausted, Failure, Snoozed
 from lowkiq.shared_page import DeadNode, Running
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 
@@ -237,52 +237,82 @@ def test_i6_an_exhausted_payload_makes_way_for_the_next(shard):
 # ── I7: deaths per id are bounded ───────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("max_crashes", "most"), [(1, 2), (2, 2), (3, 3), (5, 5)])
-def test_i7_a_job_that_kills_every_node_is_claimed_max_crashes_times(shard, max_crashes, most):
-    """But once among others, and once alone at least."""
+@pytest.mark.parametrize(("max_crashes", "most"), [(1, 3), (2, 3), (3, 4), (5, 6)])
+def test_i7_a_job_that_kills_every_process_is_buried_at_max_crashes(shard, max_crashes, most):
+    """At first twice among others; from then on it has a process for itself, whose death is its own."""
     shard.push("deadly", b"x", 1.0, PAST)
     deaths = 0
-    for n in range(20):
-        lease = shard.lease(f"{n}", max_crashes=max_crashes, dead=[f"{n - 1}"])
-        claim = lease.try_claim()
-        deaths += len(claim.jobs)
-        if claim.crowds:
-            lease.isolate("deadly")
+    lease = shard.lease("0", max_crashes=max_crashes)
+    while not shard.morgue():
+        deaths += 1
+        if lease.try_claim().crowds:
+            lease.settle(crashed=[Crashed("deadly", max_crashes)])
+            lease.settle(crashed=[Crashed("deadly", max_crashes)])  # its reply was lost
+        else:
+            lease = shard.lease(f"{deaths}", max_crashes=max_crashes, dead=[f"{deaths - 1}"])
     assert deaths == most
     assert list(shard.morgue()) == ["deadly"]
     assert shard.crashes() == {}
 
 
+def test_i7_one_death_makes_no_difference(shard):
+    """Those who ran at it are claimed together, with others among them."""
+    shard.push_all(*((id, b"x", 1.0, PAST) for id in "ac"))
+    shard.lease("0").claim()
+    shard.push("b", b"x", 1.0, PAST)
+    lease = shard.lease("1", dead=["0"])
+    claim = lease.try_claim()
+    assert (sorted(job.id for job in claim.jobs), claim.crowds) == (["a", "b", "c"], 0)
+    assert shard.crashes() == {"a": 1, "c": 1}
+
+
+def test_i7_a_suspect_is_claimed_without_others_and_they_without_it(shard):
+    shard.push_all(*((id, b"x", 1.0, PAST) for id in "abc"))
+    shard.redis.hset(shard.key("crowds"), "b", 1)
+    lease = shard.lease("0")
+    claims = []
+    for _ in range(3):
+        claim = lease.try_claim()
+        claims.append(([job.id for job in claim.jobs], claim.crowds))
+        lease.settle(rest="ack")
+    assert claims == [(["a"], 0), (["b"], 1), (["c"], 0)]
+
+
 def test_i7_releases_in_between_do_not_forget_the_deaths(shard):
     shard.push("deadly", b"x", 1.0, PAST)
+    shard.redis.hset(shard.key("crashes"), "deadly", 2)
+    shard.redis.hset(shard.key("crowds"), "deadly", 1)
     lease = shard.lease("0")
     lease.claim()
-    for n in range(1, 3):
-        lease = shard.lease(f"{n}", max_crashes=3, dead=[f"{n - 1}"])
-        lease.claim()
-        lease.release("claim")
-        lease.claim()
-        lease.isolate("deadly")
-    assert shard.try_acquire("9", max_crashes=3, dead=["2"]).buried == 1
+    lease.release("claim")
+    lease.claim()
+    lease.settle(limited=[Snoozed("deadly", 0.0, "limited")])
+    lease.claim()
+    assert lease.settle(crashed=[Crashed("deadly", 3)]).buried == 1
 
 
-def test_i7_nothing_is_buried_that_was_not_alone(shard):
-    """Not in a hundred deaths. What waits for its turn is not held responsible, nor is what had its turn before."""
-    shard.push_all(*((id, b"x", 1.0, PAST) for id in "abc"))
+def test_i7_who_is_alone_in_its_tree_is_judged_by_its_death(shard):
+    shard.push("deadly", b"x", 1.0, PAST)
+    shard.redis.hset(shard.key("crashes"), "deadly", 2)
+    shard.redis.hset(shard.key("crowds"), "deadly", 2)
     lease = shard.lease("0")
     lease.claim()
-    for n in range(1, 100):
-        lease = shard.lease(f"{n}", max_crashes=2, dead=[f"{n - 1}"])
-        assert len(lease.claim()) == 3
-        if n % 3 == 0:
-            lease.isolate("b")
-            lease.release("claim")
+    lease.isolate("deadly")
+    assert shard.try_acquire("1", max_crashes=3, dead=["0"]).buried == 1
+
+
+def test_i7_deaths_beside_others_are_far_apart_and_end(shard):
+    """It waits for twice as long after each, so that who is innocent ends in between; at twenty-four it is buried."""
+    pauses, dead = [], 0
+    shard.push("unlucky", b"x", 1.0, PAST)
+    while not shard.morgue():
+        lease = shard.lease(f"{dead}", dead=[f"{dead - 1}"])
+        if due := shard.redis.zscore(shard.key("due"), "unlucky"):
+            pauses.append(max(round(due - shard.now()), 0))
+            shard.redis.zadd(shard.key("due"), {"unlucky": PAST})
             lease.claim()
-        elif n % 3 == 1:
-            lease.isolate("a")
-            lease.isolate("a", is_alone=False)
-    assert not shard.morgue()
-    assert shard.crashes() == {"a": 1, "b": 1, "c": 1}
+        dead += 1
+    assert pauses == [0, 0, 0, *(min(2**n, 600) for n in range(22))]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ class HelperEnded(LowkiqError):
         super().__init__(stopped_for.value if stopped_for else str(error or "the fork server has died"))
         self.error = error
         self.stopped_for = stopped_for
+        #: The batch was sent to it.
+        self.has_begun = False
 
 
 class Helper:
@@ -100,9 +102,11 @@ class Helper:
             NotStarted: by `start`; the helper waits on.
             HelperEnded: it is dead, be it that it was stopped, took longer than that, or died by itself.
         """
+        has_begun = False
         try:
             self._start()
             start()
+            has_begun = True
             self._until = math.inf if seconds is None else clock.monotonic() + seconds
             self._channel.send(work)
             while not isinstance(heard := self._channel.receive(), Ended):
@@ -111,7 +115,9 @@ class Helper:
                 hear(self._channel, heard)
                 self._stop_in_time()
         except (EOFError, OSError, Rubbish) as error:
-            raise self._ended(error) from None
+            ended = self._ended(error)
+            ended.has_begun = has_begun
+            raise ended from None
         finally:
             self._until = math.inf
             with self._lock:

@@ -51,14 +51,14 @@ class HelperPerformer(Performer):
     def __init__(self, worker: type[Worker], runtime: Runtime, server: ForkServer) -> None:
         made: Worker = object.__new__(worker)  # its __init__ is for helpers
         super().__init__(made, runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
-        self.is_async, self.plain = False, None
+        self.is_async, self.plain, self.is_in_node = False, None, False
         self.load, self.check_id, self.is_loaded_by_user = bytes, None, False
         self._retries = Retries(_without_hooks(made), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
         self._server = server
 
     def perform(self, batch: list[Job]) -> Failures | None:
         """Performs a batch in the thread's helper. Returns what failed of it, None when all is done; raises nothing."""
-        claim = _claim_here()
+        claim = claim_here()
         try:
             return self._run(batch, claim)
         except NotStarted:
@@ -74,7 +74,7 @@ class HelperPerformer(Performer):
         """The jobs of a batch that have failed so."""
         if self._has_slow_hooks:
             try:
-                return self._run(batch, _claim_here(), error) or Failures()
+                return self._run(batch, claim_here(), error) or Failures()
             except HelperEnded as ended:
                 ids = loggable(job.id for job in batch)
                 logger.error("hooks_not_called", queue=self.worker.queue_name, ids=ids, reason=str(ended))
@@ -110,7 +110,8 @@ class HelperPerformer(Performer):
         return failures
 
 
-def _claim_here() -> ThreadClaim:
+def claim_here() -> ThreadClaim:
+    """The claim of which a batch is performed."""
     claim = running_here()
     if not isinstance(claim, ThreadClaim):
         raise TypeError(f"a helper runs batches of threads, not of a {type(claim).__name__}")

@@ -23,7 +23,7 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.places import Place
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
-from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled, Snoozed
+from lowkiq.queue.shard import Crashed, Exhausted, Failure, Outcome, Rest, Settled, Snoozed
 from lowkiq.shared_page import Seat
 
 
@@ -103,9 +103,10 @@ class ClaimInHand(ABC):
         self.places: Sequence[Place] = ()
         self.worker = lease.performer.worker
         self.shard = lease.shard
-        #: Of suspects, each of which is to run alone on the node.
+        #: Of a suspect (suspects.py), its deaths beside others after the first; else 0.
         self.crowds = claim.crowds
-        self._batch_size = 1 if claim.crowds else self.worker.batch_size
+        self.performer = lease.suspects if claim.crowds else lease.performer
+        self._batch_size = self.worker.batch_size
         self._jobs = claim.jobs
         #: Redis's time of the claim, 0 if it is not known; and when we heard of it (monotonic).
         self._claimed_at, self._heard_at = claim.at, clock.monotonic()
@@ -113,6 +114,7 @@ class ClaimInHand(ABC):
         self._failed: list[Failure] = []
         self._exhausted: list[Exhausted] = []
         self._snoozed: list[Snoozed] = []
+        self._crashed: list[Crashed] = []
         #: Jobs that may not start yet, each with when it may (monotonic).
         self._limited: list[tuple[str, float]] = []
         #: What has not started by then is not to, without being asked for again (monotonic).
@@ -318,7 +320,7 @@ class ClaimInHand(ABC):
 
     def _fail(self, job: Job, error: BaseException) -> Failures:
         """Has a job fail that has not started."""
-        return self.lease.performer.failures([job], error)
+        return self.performer.failures([job], error)
 
     @abstractmethod
     def _unstarted_jobs(self) -> Sequence[Job]:
@@ -362,6 +364,7 @@ class ClaimInHand(ABC):
             del self._failed[: len(outcome.failed)]
             del self._exhausted[: len(outcome.exhausted)]
             del self._snoozed[: len(outcome.snoozed)]
+            del self._crashed[: len(outcome.crashed)]
             del self._limited[: len(outcome.limited)]
             del self._spoiled[: len(outcome.spoiled)]
             del self._letters[: len(outcome.letters)]
@@ -421,9 +424,10 @@ class ClaimInHand(ABC):
         self._failed += failures.failed
         self._exhausted += failures.exhausted
         self._snoozed += failures.snoozed
+        self._crashed += failures.crashed
         self._letters += failures.letters
         self._released += (*failures.released, *failures.unstarted)
-        for rows in (failures.failed, failures.exhausted, failures.snoozed):
+        for rows in (failures.failed, failures.exhausted, failures.snoozed, failures.crashed):
             self._failed_ids.update(row.id for row in rows)
         self._failed_ids.update((*failures.released, *failures.unstarted))
         if failures.limited and self.is_rated:
@@ -456,6 +460,7 @@ class ClaimInHand(ABC):
             failed=tuple(self._failed),
             exhausted=tuple(self._exhausted),
             snoozed=tuple(self._snoozed),
+            crashed=tuple(self._crashed),
             spoiled=tuple(self._spoiled),
             limited=[Snoozed(id, max(at - now, 0.0), "limited") for id, at in self._limited],
             rest=rest,

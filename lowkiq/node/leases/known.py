@@ -20,7 +20,6 @@ class Claimed(Protocol):
 
     epoch: str
     number: int
-    crowds: list[int]
 
     @property
     def is_away(self) -> bool:

@@ -40,10 +40,18 @@ class Lease:
     """
 
     def __init__(
-        self, shard: Shard, performer: Performer, claim_size: ClaimSize, runtime: Runtime, gate: Gate | None = None
+        self,
+        shard: Shard,
+        performer: Performer,
+        claim_size: ClaimSize,
+        runtime: Runtime,
+        gate: Gate | None = None,
+        suspects: Performer | None = None,
     ) -> None:
         self.shard = shard
         self.performer = performer
+        #: Performs those that may have killed a node.
+        self.suspects = suspects or performer
         #: Shared by all shards of a queue, too: asks when jobs may start, if there is a rate.
         self.gate = gate or Gate(performer, runtime)
         #: Shared by all shards of a queue: with thousands, one that learned alone would ask for its few jobs in vain.
@@ -78,8 +86,6 @@ class Lease:
         self._numbers = ClaimNumbers()
         #: What claims up to this number still bring is not started: the shard was paused since.
         self._rests_to = 0
-        #: Whether the last claim found suspects: those need the node for themselves.
-        self.has_suspects = False
         #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
         self.due_at = math.inf
         #: Seconds for which threads have performed its jobs, without what they perform just now.
@@ -296,7 +302,6 @@ class Lease:
         Takes in hand what a claim has brought, None if that is nothing. Returns whether there is anything to run; not
         if the lease was lost while the reply was on its way: then another owner may have run its jobs.
         """
-        self.has_suspects = claim is not None and bool(claim.crowds)
         with self.lock:
             if self.epoch != asked.epoch:
                 return False

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
-
-from redis.exceptions import RedisError
+from typing import Any, Final
 
 from lowkiq import clock
-from lowkiq.errors import LowkiqError
 from lowkiq.handlers.context import Context, Progress, enter, with_letters
 from lowkiq.handlers.log_fields import BLANK, follow
 from lowkiq.handlers.retries import Failures, loggable
@@ -20,7 +16,7 @@ from lowkiq.log import get_logger
 from lowkiq.node.counts.times import Ran
 from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand, Thread
 from lowkiq.node.leases.lease import Lease
-from lowkiq.queue.claims import Claim, load_all
+from lowkiq.queue.claims import Claim
 from lowkiq.queue.letters import MOST_LETTERS
 from lowkiq.shared_page import Seat
 
@@ -53,6 +49,7 @@ class ThreadClaim(ClaimInHand):
         self._told: tuple[Sequence[Job], Progress] | None = None
         self._overdue_since = 0.0
         self.stopper: Callable[[Stop], None] | None = None
+        self._seat: Seat
         #: Gives the process that performs it; 0: none, or none yet.
         self.read_pid: Callable[[], int] = lambda: 0
 
@@ -134,10 +131,9 @@ class ThreadClaim(ClaimInHand):
             seat: tells the supervisor, once the node is dead, which batch it was at.
         """
         lease, lock, epoch, now = self.lease, self._lock, self.epoch, clock.monotonic
-        performer, window = lease.performer, lease.runtime.settings.claim_window
+        performer, window = self.performer, lease.runtime.settings.claim_window
         plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
-        self._begin(seat)
-        place, performs, failures, logged, was_blank, tried = seat.place, 0, None, [""], False, -1
+        place, performs, failures, logged, was_blank, tried = self._begin(seat), 0, None, [""], False, -1
         begun, latest, floor = self._started, min(since + 2 * window, self.startable_until), min(window, SLOW)
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
@@ -214,51 +210,37 @@ class ThreadClaim(ClaimInHand):
                 yield Ran(jobs[first:last], started, after - started)
             begun, since = last, after
 
-    def _begin(self, seat: Seat) -> None:
+    def _begin(self, seat: Seat) -> Any:
+        """Takes the seat. Returns where it says how far it is: nowhere, for what has a process of its own."""
+        self._seat = seat
+        if not self.performer.is_in_node:
+            return [0]
+        self.sit_down()
+        return seat.place
+
+    def sit_down(self) -> None:
+        """Names the claim of which something is performed in the node."""
         # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.
         batch_size = 0 if self._released else self._batch_size
-        seat.begin(self.shard.prefix, self.number, len(self._jobs), batch_size)
+        self._seat.begin(self.shard.prefix, self.number, len(self._jobs), batch_size)
 
     @property
-    def next_suspect(self) -> str | None:
-        """The suspect that is to run next, as long as that may start."""
+    def next_id(self) -> str | None:
+        """The job that is to run next, as long as that may start."""
         return None if self.is_lost or self._started >= self._end else self._jobs[self._started].id
 
-    @property
-    def next_crowds(self) -> int:
-        """How often that died among others after the first time."""
-        return self.crowds[self._started]
+    def move_into_node(self) -> None:
+        """Notes that the batch is performed in the node after all, whose death is then held against it."""
+        self.sit_down()
+        self._seat.place[0] = self._started
 
-    def perform_suspect(self, seat: Seat) -> None:
-        """Runs the next job alone. Its payloads are loaded only now."""
-        self._begin(seat)
-        seat.place[0] = self._started + 1
-        at = self._started
-        if self._load(self._jobs[at]):
-            while not self.is_rated or self._is_admitted():
-                self.perform(-math.inf, seat)
-                if not self.is_rated or self._started > at or not self.next_suspect:
-                    break
-        seat.end()
-
-    def _is_admitted(self) -> bool:
-        """Returns whether the next suspect may start, as to its rate; else it goes back with the next settle."""
-        try:
-            is_granted = self.ask_gate(1)
-        except (LowkiqError, RedisError):
-            self.give_back()
-            return False
-        time.sleep(max(self.startable_at - clock.monotonic(), 0.0) if is_granted else 0.0)
-        return is_granted
-
-    def _load(self, job: Job) -> bool:
-        performer = self.lease.performer
-        spoiled = load_all(job, performer.load, performer.check_id)
+    def put_off(self, seconds: float) -> None:
+        """Has what has not started go back, with the next settle, and stay there for as long."""
         with self._lock:
-            if spoiled:
-                self._started = self._done = self._started + 1
-                self._note_spoiled(spoiled)
-        return not spoiled
+            at = clock.monotonic() + seconds
+            self._limited += [(id, at) for id in self._take_out({job.id for job in self._unstarted_jobs()}, 0)]
+            if self.waits_since is None:
+                self.waits_since = clock.monotonic()
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,15 +250,12 @@ class ThreadClaim(ClaimInHand):
         self._end = self._until = self._started
 
     def _unstarted_jobs(self) -> Sequence[Job]:
-        # Of suspects, which run one by one, only the next one is loaded.
-        return self._jobs[self._started : min(self._end, self._started + 1) if self.crowds else self._end]
+        return self._jobs[self._started : self._end]
 
     def _take_out(self, ids: Collection[str], granted: int) -> Collection[str]:
         waiting = range(self._started, self._end)
         kept = [at for at in waiting if self._jobs[at].id not in ids]
         taken = {self._jobs[at].id for at in waiting if self._jobs[at].id in ids}
-        if self.crowds:
-            self.crowds[self._started : self._end] = [self.crowds[at] for at in kept]
         self._jobs[self._started : self._end] = [self._jobs[at] for at in kept]
         self._end = self._started + len(kept)
         self._until = min(self._started + granted, self._end)

@@ -1,1 +1,1 @@
-"""How jobs run that may have killed a node: one at a time, with nothing beside it."""
+"""How jobs run that may have killed a node: in processes of their own, whose death tells who has done it."""

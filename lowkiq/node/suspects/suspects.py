@@ -1,8 +1,10 @@
-"""Suspects: runs those of a thread one by one, each alone on the node, and has Redis know which one does."""
+"""Suspects: runs those of a thread, each in a process of its own; tries those of which its death would not tell."""
 
 from __future__ import annotations
 
+import random
 import threading
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from redis.exceptions import RedisError
@@ -12,15 +14,18 @@ from lowkiq.admin.beats.health import name_id
 from lowkiq.log import get_logger
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.suspects import isolation
-from lowkiq.queue.call import Call
+from lowkiq.node.suspects import trials
 from lowkiq.queue.shard import Settled
 from lowkiq.shared_page import Seat
 
 logger = get_logger()
 
 
-class Thread(isolation.Thread, Protocol):
+#: Performs a claim, of a thread that began then, whose seat tells what runs.
+Perform = Callable[[ThreadClaim, float, Seat], bool]
+
+
+class Thread(trials.Thread, Protocol):
     """A worker thread, as far as its suspects need it."""
 
     seat: Seat
@@ -31,50 +36,67 @@ class Thread(isolation.Thread, Protocol):
 
 
 class Suspects:
-    """Suspects of one thread."""
+    """
+    Suspects of one thread.
 
-    def __init__(self, runtime: Runtime, thread: Thread, gate: isolation.Isolation) -> None:
+    Args:
+        perform_rated: performs a claim whose jobs start at the rate of their worker.
+    """
+
+    def __init__(self, runtime: Runtime, thread: Thread, gate: trials.Trials, perform_rated: Perform) -> None:
         self._runtime = runtime
-        self._isolation = gate
+        self._trials = gate
         self._thread = thread
+        self._perform_rated = perform_rated
 
     def perform(self, claim: ThreadClaim) -> None:
-        """Runs as many of a claim as have their turn, if it is theirs at all; the others go back."""
-        thread, gate, asked_at = self._thread, self._isolation, clock.monotonic()
-        if gate.begin(thread, lambda: thread.is_leaving or claim.is_lost):
+        """Runs the suspect that is all of a claim; or puts it off, if it is to be tried, and another one is."""
+        if claim.crowds >= trials.TRIED:
+            self._try(claim)
+        elif self._trials.enter(self._thread):
             try:
-                id = claim.next_suspect
-                while self._settle_and_isolate(claim, id) and id:
-                    _log("suspect_runs_alone", claim, id)
-                    gate.run(claim, id, claim.next_crowds)
-                    claim.perform_suspect(thread.seat)
-                    id = claim.next_suspect if gate.is_kept(thread) else None
+                self._run(claim)
             finally:
-                gate.end(thread)
-        elif (seconds := clock.monotonic() - asked_at) > isolation.LOOK and (id := claim.next_suspect):
-            _log("suspect_waits", claim, id, seconds=round(seconds, 1), advice="jobs that take long are in its way")
+                self._trials.leave(self._thread)
         claim.give_back()
 
-    def _settle_and_isolate(self, claim: ThreadClaim, id: str | None) -> bool:
-        """
-        Settles what has run, so that no death to come is held against a suspect that is done, and has Redis know that
-        `id` runs alone. Returns whether it may start.
-        """
-        with self._thread.settling:
-            settle = claim.settle_call(last=False)
-            calls: list[Call[Any]] = [settle.call] if settle else []
-            if id:
-                calls.append(claim.isolate_call(id, is_alone=True))
-            try:
-                results = self._runtime.caller.run_all(calls)
-                if settle and (settled := claim.settled(settle, results[0])):
-                    self._thread.count(settled)
-                if id and isinstance(results[-1], Exception):
-                    claim.refused(results[-1])
-                return bool(id) and results[-1] is True
-            except RedisError as error:  # the thread's next exchange settles, and waits for Redis
-                self._runtime.outage.met(error)
-                return False
+    def _try(self, claim: ThreadClaim) -> None:
+        thread, gate = self._thread, self._trials
+        if seconds := gate.begin(thread, claim.crowds):
+            claim.put_off(seconds)
+            return
+        try:
+            id = claim.next_id
+            is_alone = gate.is_alone(lambda: thread.is_leaving or claim.is_lost)
+            if id and not thread.is_leaving and (not is_alone or self._is_noted(claim, id)):
+                _log("suspect_is_tried", claim, id, alone=is_alone, deaths=claim.crowds + 1)
+                gate.run(thread, trials.Suspect(claim, id) if is_alone else None)
+                self._run(claim)
+        finally:
+            gate.end(thread)
+
+    def _run(self, claim: ThreadClaim) -> None:
+        now, seat = clock.monotonic(), self._thread.seat
+        if claim.is_rated:
+            self._perform_rated(claim, now, seat)
+        else:
+            claim.perform(now, seat)
+
+    def _is_noted(self, claim: ThreadClaim, id: str) -> bool:
+        """Has Redis know that it runs alone. False: it is not to run."""
+        try:
+            (result,) = self._runtime.caller.run_all([claim.isolate_call(id, is_alone=True)])
+            if isinstance(result, Exception):
+                claim.refused(result)
+        except RedisError as error:
+            self._runtime.outage.met(error)
+            return False
+        return result is True
+
+
+def put_off_seconds() -> float:
+    """Seconds after which a suspect is claimed again for which there is no process now."""
+    return random.uniform(trials.QUIET, 2 * trials.QUIET)  # noqa: S311 (spreads load)
 
 
 def _log(event: str, claim: ThreadClaim, id: str, **facts: Any) -> None:

@@ -25,8 +25,8 @@ from lowkiq.node.pool import Pool
 from lowkiq.node.rated import Rated
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.suspects.isolation import Isolation
-from lowkiq.node.suspects.suspects import Suspects
+from lowkiq.node.suspects.suspects import Suspects, put_off_seconds
+from lowkiq.node.suspects.trials import Trials
 from lowkiq.node.tasks.loop_claim import LoopClaim
 from lowkiq.queue.claims import Handed
 from lowkiq.queue.shard import MAX_CLAIM
@@ -34,6 +34,8 @@ from lowkiq.shared_page import MOST_LOOP_SEATS, Seat
 
 #: Seconds between exchanges while jobs run: what ends within one is settled together.
 PACE: Final = 0.001
+#: Suspects that have a thread, and a process, at a time: each takes memory. The others are claimed again soon.
+MOST_SUSPECTS: Final = 8
 
 
 class Unsent(NamedTuple):
@@ -52,8 +54,8 @@ class Feeder(JobThread):
     What ends before that is settled by the lease keeper, for the thread, within a claim_window.
     """
 
-    def __init__(self, pool: Pool, runtime: Runtime, isolation: Isolation) -> None:
-        super().__init__("lowkiq-feeder", pool, runtime, isolation)
+    def __init__(self, pool: Pool, runtime: Runtime, trials: Trials) -> None:
+        super().__init__("lowkiq-feeder", pool, runtime, trials)
         #: Tells what it loads; and what runs, a seat for each claim.
         self.seat = runtime.page.loop_seat(0)
         self._seats = deque(runtime.page.loop_seat(number) for number in range(1, MOST_LOOP_SEATS))
@@ -68,6 +70,8 @@ class Feeder(JobThread):
         #: Claims whose far side has had enough, which Redis is to know.
         self._resting: deque[ClaimInHand] = deque()
         self._exchanged_at = -math.inf
+        #: Suspects that run.
+        self._suspects = 0
 
     @property
     def in_hand(self) -> list[LoopClaim | ThreadClaim]:
@@ -103,7 +107,8 @@ class Feeder(JobThread):
             self.pool.rouse(self)
 
     def note_suspects_end(self, claim: ThreadClaim, seat: Seat) -> None:
-        """As many suspects of it have run as had their turn."""
+        """Its suspect has run, or was put off."""
+        self._suspects -= 1
         self._seats.append(seat)
         self.note_end(claim)
 
@@ -159,10 +164,7 @@ class Feeder(JobThread):
                 self.pool.keep(claim.lease, now)  # its next claim, which may find nothing, goes along with the settle
         picked: dict[Lease, int] = {}
         while len(picked) < MOST_SHARDS and (lease := self.pool.pick(now)):
-            if lease.has_suspects and (turn_at := self.isolation.busy_until(now)):
-                lease.unpark()
-                self.pool.look(lease, turn_at)
-            elif lease.holds(lease.epoch) and not lease.is_wanted:
+            if lease.holds(lease.epoch) and not lease.is_wanted:
                 places = self._places(lease)
                 if not (places > 0 and len(self._seats) > len(picked)):
                     self._full.add(lease)
@@ -214,22 +216,25 @@ class Feeder(JobThread):
 
     def _begin(self, claim: LoopClaim | ThreadClaim) -> None:
         self._hand.append(claim)
-        if isinstance(claim, ThreadClaim):
+        if isinstance(claim, ThreadClaim) and self._suspects >= MOST_SUSPECTS:
+            claim.put_off(put_off_seconds())
+        elif isinstance(claim, ThreadClaim):
+            self._suspects += 1
             SuspectThread(claim, self._seats.popleft(), self, self._runtime).start()
         elif claim.is_ended:  # nothing of it could be decoded
             pass
-        elif not self.isolation.enter(claim, self._send_checkpoints):  # no batch ends before its are kept
+        elif not self.trials.enter(claim, self._send_checkpoints):  # no batch ends before its are kept
             claim.give_back()
             claim.is_ended = True
         elif claim.is_rated and not self._rated.admit(claim, MAX_CLAIM):
-            self.isolation.leave(claim)
+            self.trials.leave(claim)
             claim.is_ended = True
         else:
             seat = self._seats.popleft()
             claim.start(seat, lambda: self._end(claim, seat))
 
     def _end(self, claim: LoopClaim, seat: Seat) -> None:
-        self.isolation.leave(claim)
+        self.trials.leave(claim)
         self._seats.append(seat)
 
     # ── exchanges with Redis ────────────────────────────────────────────────────────────────────────────────────────
@@ -286,7 +291,7 @@ def _tell(kept: asyncio.Future[None], error: CheckpointFailed | None) -> None:
 
 
 class SuspectThread(threading.Thread):
-    """Runs suspects of an async worker one by one, each alone on the node: it waits for the loop to run them."""
+    """Runs a suspect of an async worker, which is a task on the loop of a process of its own."""
 
     def __init__(self, claim: ThreadClaim, seat: Seat, feeder: Feeder, runtime: Runtime) -> None:
         super().__init__(name="lowkiq-suspects", daemon=True)
@@ -298,7 +303,7 @@ class SuspectThread(threading.Thread):
         self.seat = seat
         self.settling = feeder.settling
         self.count = feeder.count
-        self._suspects = Suspects(runtime, self, feeder.isolation)
+        self._suspects = Suspects(runtime, self, feeder.trials, Rated(runtime, self).perform)
 
     @property
     def in_hand(self) -> Sequence[ClaimInHand]:

@@ -57,9 +57,12 @@ local function restore()
   for i = 7, #ARGV, 2 do dead[ARGV[i]] = ARGV[i + 1] end
   for _, claim in ipairs(claims) do
     -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
-    local doomed = is_foreign and not abandoned and not claim.epoch and count_death(P, claim, ran or '', max_crashes) or {}
     if not claim.epoch then
-      local returned, died = restore_claim(P, due_by, claim, doomed, 'restored')
+      local doomed, pauses = {}, {}
+      if is_foreign and not abandoned then
+        doomed, pauses = count_death(P, claim, ran or '', max_crashes, due_by)
+      end
+      local returned, died = restore_claim(P, due_by, claim, doomed, 'restored', pauses)
       restored, buried = restored + returned, buried + died
     end
   end

@@ -9,7 +9,7 @@
 --       runs (places.lua), a 10th
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
 --       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; then
---       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint, or
+--       if it is a suspect, {its `crowds` (deaths.lua), from 1 to 16}; and if any has a checkpoint, or
 --       tags, after those, or {}: {id, what is kept (claimed.lua), id, ...}; and if any has tags: {id, tags (tags.lua),
 --       id, ...}}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), PAUSED (pausing.lua; or
@@ -50,15 +50,14 @@ local function find_due(P, now, limit)
   return ids, count, found[2], found[count * 2], known(found[count * 2 + 2] or '')
 end
 
--- Suspects, which ran when their node died, are claimed without others, and few at once, since they run one by one.
--- Returns how many are taken of these ids, and if they are suspects their deaths in a crowd after the first.
+-- A suspect (deaths.lua) has a claim of its own, since it has a process of its own. Returns how many are taken of these
+-- ids, and of a suspect its deaths.
 local function part_suspects(P, ids, count)
-  local crashes = redis.call('HMGET', P .. 'crashes', unpack(ids, 1, count))
-  local are_suspects, taken = crashes[1] ~= false, 1
-  while taken < count and (crashes[taken + 1] ~= false) == are_suspects do taken = taken + 1 end
-  if not are_suspects then return taken, nil end
-  taken = math.min(taken, FEW)
-  return taken, redis.call('HMGET', P .. 'crowds', unpack(ids, 1, taken))
+  local crowds = redis.call('HMGET', P .. 'crowds', unpack(ids, 1, count))
+  if crowds[1] then return 1, crowds[1] end
+  local taken = 1
+  while taken < count and not crowds[taken + 1] do taken = taken + 1 end
+  return taken, nil
 end
 
 -- The claim's record of a single payload, as text.
@@ -101,7 +100,7 @@ local layout_refusal, _, last_score, seen = check_layout(P, layout)
 if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
-local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'checkpoints',
+local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'checkpoints',
   P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held', P .. 'lanes', P .. 'lanes_later', P .. 'rules',
   P .. 'spaced', P .. 'debounced', P .. 'feeders') > 0
 if has_rare and redis.call('EXISTS', P .. 'paused', P .. 'feeders') > 0 then return refuse('PAUSED', 'nothing is claimed') end
@@ -111,7 +110,7 @@ for _, claim in ipairs(others) do
   local is_known = claim.epoch or string.find(ARGV[9], ' ' .. claim.number .. ' ', 1, true) -- away.lua
   if not is_known then return refuse('UNSETTLED', claim.number) end
 end
-local has_crashes = has_rare and redis.call('EXISTS', P .. 'crashes') == 1
+local has_crowds = has_rare and redis.call('EXISTS', P .. 'crowds') == 1
 local has_retries = has_rare and redis.call('EXISTS', P .. 'retries') == 1
 -- Whose id has one has run before: its record is in full.
 local has_checkpoints = has_rare and redis.call('EXISTS', P .. 'checkpoints') == 1
@@ -149,7 +148,7 @@ if count == 0 then
   return {stamp(now), next_due, {}, '0'}
 end
 local crowds
-if has_crashes then count, crowds = part_suspects(P, ids, count) end
+if has_crowds then count, crowds = part_suspects(P, ids, count) end
 -- Compact records tell when they are due by this (payloads.lua); how many are due too long before it for that?
 local last_due = math.floor(math.max(last, 0) * 1000000 + 0.5)
 local last_due_text = string.format('%.0f', last_due)
@@ -274,8 +273,7 @@ elseif taken < count or staying > 0 or not next_due then
   next_due = known(redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or '')
 end
 for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end
-local deaths = crowds and {}
-for i = 1, crowds and claimed / 2 or 0 do deaths[i] = math.min(math.max(tonumber(crowds[i]) or 0, 0), FEW) end
+local deaths = crowds and {math.min(math.max(tonumber(crowds) or 1, 1), FEW)}
 if #tagged > 0 then return {stamp(now), next_due, found, last_due_text, deaths or {}, kept, tagged} end
 if #kept > 0 then return {stamp(now), next_due, found, last_due_text, deaths or {}, kept} end
 return {stamp(now), next_due, found, last_due_text, deaths}

@@ -6,7 +6,7 @@
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
 --       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds, 'snoozed' or, of one that has not
---       run, as its rate did not let it, 'limited' · ended: id, error, fate (below) · ran, which may be left out: those of
+--       run, as its rate did not let it, 'limited' · ended: id, error, fate (below), or id, max_crashes, 'crash' · ran, which may be left out: those of
 --       the released that had started · and, without a length, letters (letters.lua): id, record; each is sent if the id is
 --       named as acked, and was still in the claim
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
@@ -37,7 +37,7 @@ end
 
 --@ shard clock oom
 --@ away held
---@ claimed restore newer acquit forget over never
+--@ claimed restore deaths newer acquit forget over never
 --@ parking unpark
 --@ fewer unspace
 --@ cancelling mark
@@ -235,8 +235,21 @@ local function bury_all(id, error)
   note_burial(id, error)
 end
 
--- Fates of jobs that are not tried again.
-local FATES = {bury = exhaust, bury_all = bury_all, block = block, discard = discard}
+-- The process that ran it, and nothing else, has died (deaths.lua).
+local function crash(id, max_crashes)
+  if not record_of(id) then return end
+  local died = (tonumber(redis.call('HGET', P .. 'crashes', id)) or 0) + 1
+  if died >= tonumber(max_crashes) then
+    bury_all(id, text_of_deaths(died))
+  else
+    redis.call('HSET', P .. 'crashes', id, string.format('%.0f', died))
+    ran[id] = true
+    give_back(id)
+  end
+end
+
+-- Fates of jobs that are not tried again; or, of one that has crashed, that may be.
+local FATES = {bury = exhaust, bury_all = bury_all, block = block, discard = discard, crash = crash}
 
 local function finish(id, error, fate)
   FATES[fate](id, error)

@@ -300,7 +300,7 @@ class ShardModel(ShardRules):
         return [
             (
                 id, lowest_first(entry.payloads), entry.due, entry.retry_count,
-                state.crowds.get(id, 0) if id in state.crashes else None, self._kept(id, entry), entry.tags,
+                state.crowds.get(id, 0), self._kept(id, entry), entry.tags,
             )
             for id, entry in claim.items()
         ]  # fmt: skip
@@ -330,7 +330,7 @@ class ShardModel(ShardRules):
         # Others that it has met it has parked, or put off as they are throttled.
         left = [id for id in due if id in after and (after[id].waits or after[id].due > now)]
         met = [*(id for id in left if id not in taken), *taken]
-        are_suspects = any(id in self.state.crashes for id in due)
+        are_suspects = any(id in self.state.crowds for id in due)
         assert are_suspects or self.met_enough or len(met) >= min(limit, len(due)), f"{met} of {due} alone"
         return met
 
@@ -384,7 +384,7 @@ class ShardModel(ShardRules):
             self._ack(claim, id)
         self._drop_cancelled(number, outcome.released)
         napping = (*outcome.snoozed, *outcome.limited)
-        for rows in (outcome.failed, napping, outcome.exhausted):
+        for rows in (outcome.failed, napping, outcome.exhausted, outcome.crashed):
             self._drop_cancelled(number, (row.id for row in rows))
         for id in claim.keys() & set(outcome.released):
             self._requeue(id, claim.pop(id))
@@ -395,6 +395,7 @@ class ShardModel(ShardRules):
         for nap in napping:
             self._snooze(claim, nap.id, round(nap.delay * SECOND), has_run=nap.kind == "snoozed")
         buried += sum(self._end(claim, row.id, row.error, row.fate) for row in outcome.exhausted)
+        buried += sum(self._crash(claim, row.id, row.max_crashes) for row in outcome.crashed)
         if outcome.rest == "ack":
             for id in list(claim):
                 self._ack(claim, id)

@@ -28,12 +28,16 @@ from lowkiq.testing.model.shard_state import (
 
 #: The jobs of one claim.
 Claimed = dict[str, Entry]
-#: Suspects in one claim.
-FEW = 16
+#: Deaths beside others at which an id is buried, and from which on it pauses before it runs again; the longest pause.
+MOST_CROWDS, TRIED, LONGEST_PAUSE = 24, 2, 600 * SECOND
 
 
 #: What ran of a shard: of each claim its number, jobs, and jobs after them; None if nobody knows.
 Ran = tuple[tuple[int, int, int], ...] | None
+
+
+def text_of_deaths(died: int) -> str:
+    return f"the node that ran this job died {died} times (max_crashes)"
 
 
 def suspected(state: ShardState, name: ClaimName, ran: Ran) -> list[str]:
@@ -152,13 +156,9 @@ class ShardRules:
         return True
 
     def _parted(self, ids: list[str]) -> list[str]:
-        """Suspects are claimed without others, and few at once."""
-        are_suspects, same = ids[:1] and ids[0] in self.state.crashes, list[str]()
-        for id in ids:
-            if (id in self.state.crashes) != are_suspects:
-                break
-            same.append(id)
-        return same[:FEW] if are_suspects else same
+        """A suspect is claimed alone."""
+        suspects = [at for at, id in enumerate(ids) if id in self.state.crowds]
+        return ids[: max(suspects[0], 1)] if suspects else ids
 
     def _requeue(self, id: str, back: Entry) -> None:
         """What comes back brings its due time and retry_count along."""
@@ -275,13 +275,15 @@ class ShardRules:
 
     def _count_death(self, name: ClaimName, ran: Ran, max_crashes: int) -> set[str]:
         """Returns who of that claim is to be buried."""
-        state, doomed = self.state, set()
+        state, doomed, now = self.state, set(), self._shard_now()
         for id in suspected(state, name, ran):
-            was_alone = self._is_alone(name, id)
-            deaths = state.crashes if was_alone or id not in state.crashes else state.crowds
+            was_alone, was_known = self._is_alone(name, id), id in state.crashes
+            deaths = state.crashes if was_alone or not was_known else state.crowds
             deaths[id] = deaths.get(id, 0) + 1
-            if was_alone and deaths[id] >= max_crashes:
+            if (was_alone and deaths[id] >= max_crashes) or state.crowds.get(id, 0) >= MOST_CROWDS:
                 doomed.add(id)
+            if (crowds := state.crowds.get(id, 0)) >= TRIED:
+                state.claims[name][id].due = now + min(SECOND * 2 ** (crowds - TRIED), LONGEST_PAUSE)
         return doomed
 
     def _restore(self, number: ClaimName, doomed: Collection[str] = (), *, has_run: bool = False) -> tuple[int, int]:
@@ -296,9 +298,8 @@ class ShardRules:
             if (number, id) in cancelled:
                 self._let_go(id)
             elif id in doomed:
-                died = state.crashes[id]
+                error = text_of_deaths(max(state.crashes[id], state.crowds.get(id, 0)))
                 self._let_go(id)
-                error = f"the node that ran this job died {died} times (max_crashes)"
                 self._entomb(id, entry.payloads, error, entry.tags, self._left(id))
                 buried += 1
             else:
@@ -397,6 +398,17 @@ class ShardRules:
             if fate == "bury":
                 self._entomb(id, gone, error, entry.tags, self._left(id))
         return fate != "discard"
+
+    def _crash(self, claim: Claimed, id: str, max_crashes: int) -> bool:
+        """Its own process has died. Returns whether it was buried."""
+        if id not in claim:
+            return False
+        died = self.state.crashes.get(id, 0) + 1
+        if died >= max_crashes:
+            return self._end(claim, id, text_of_deaths(died), "bury_all")
+        self.state.crashes[id] = died
+        self._requeue(id, claim.pop(id))
+        return False
 
     def _block(self, id: str, entry: Entry, error: str) -> None:
         """All that there is of it waits for a person."""

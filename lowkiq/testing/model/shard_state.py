@@ -15,9 +15,9 @@ Payloads = dict[bytes, int]
 Tags = tuple[str, ...]
 #: Contexts that an id keeps, in these histories.
 MOST_CONTEXTS = 2
-#: Id, payloads, due time and retry_count of a claimed job; of a suspect its deaths in a crowd, else None; and what an
+#: Id, payloads, due time and retry_count of a claimed job; of a suspect its deaths in a crowd, else 0; and what an
 #: earlier run has kept, and its tags.
-TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None, bytes | None, Tags]
+TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int, bytes | None, Tags]
 
 
 #: When a blocked job is due.

@@ -137,7 +137,7 @@ class JobRow(msgspec.Struct, frozen=True):
         ),
     ]
     error: Annotated[str | None, Meta(description="The last error: a line with its type and message.")]
-    crashes: Annotated[int, Meta(description="Deaths of its node: one while it ran, the others while it ran alone.")]
+    crashes: Annotated[int, Meta(description="Deaths of its node or process that are held against it.")]
     waits_for_own_run: Annotated[
         bool,
         Meta(description="Whether it is queued while its id runs: it follows that run, and is not due before `at`."),

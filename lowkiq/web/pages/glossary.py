@@ -35,7 +35,7 @@ GLOSSARY: Final = (
             ("paused", "Somebody has stopped a queue: nothing of it starts until it is resumed. Pushes go on."),
             ("max_running", "Batches of a queue that may run at once, on all nodes: further ones wait for a place."),
             ("claim", "Jobs that a node has taken from a shard and not settled yet."),
-            ("crash", "A node died while it had the job. The third death buries it in the morgue."),
+            ("crash", "A node, or the job's own process, died while it ran. Three for which it is blamed bury it."),
             ("tag", "A word that was pushed with a job: jobs are found, counted and acted on by it."),
             ("tracked", "An id that is pinned on the overview; what happens to it is kept."),
         ),

@@ -88,6 +88,7 @@ def node_slot(
             number_of_nodes=max(len(slots.nodes), index + 1) if options.is_elastic else options.number_of_nodes,
             environment={**environment, **own},
             quiet=slots.quiet,
+            page=SharedPage(slots.tree),
         )
         spec.page.write_bulletin(told := bulletins.of(slot))
         if options.preload:

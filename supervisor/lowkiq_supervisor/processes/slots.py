@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lowkiq.shared_page import DeadNode
+from lowkiq.tree_page import TreePage
 from lowkiq_supervisor.processes.child import Child
 from lowkiq_supervisor.restart_policy import WORDS, Kind, RestartHistory
 
@@ -216,6 +217,8 @@ class Slots:
     redis: Slot | None = None
     #: Nodes are to take no new jobs, also those that are started later.
     quiet: bool = False
+    #: Shared by all nodes.
+    tree: TreePage = field(default_factory=TreePage)
 
     @property
     def all(self) -> list[Slot]:

@@ -30,6 +30,8 @@ from tests.support import wait_until
 #: one that runs until it is cancelled, and some that ran when a node died; with tags, and without. An idle node gets
 #: its own number.
 SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
+#: The one that is tried, with nothing else beside it.
+TRIED = "suspect 1"
 FIRST = (
     *(NewJob(id=id, payload=1) for id in SUSPECTS),
     *(NewJob(id="several", payload=n, score=n, tags=["eu", "several"]) for n in (1, 2, 3)),
@@ -273,6 +275,7 @@ class Scenario:
         for id in SUSPECTS:
             prefix = f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:"
             self.connect().hset(f"{prefix}crashes", id, 1)
+            self.connect().hset(f"{prefix}crowds", id, 2 if id == TRIED else 1)
         if self.is_moved:
             jobs.actions.reshard(MOVED_TO, who="the tests")
 

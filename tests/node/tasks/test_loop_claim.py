@@ -12,7 +12,7 @@ import pytest
 from lowkiq import Lowkiq, clock
 from lowkiq.handlers.stop import Stop
 from lowkiq.node.places import Place
-from lowkiq.node.suspects.isolation import Isolation
+from lowkiq.node.suspects.trials import Trials
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.tasks.loop_claim import LoopClaim
 from lowkiq.node.threads import leases_of
@@ -34,7 +34,7 @@ class Bench:
         app.push(work, [{"id": "a"}, {"id": "b"}])
         self.runtime = runtime_of(app)
         (lease,) = leases_of(self.runtime, work)
-        self.feeder = Feeder(pool_of(self.runtime, acquire(lease)), self.runtime, Isolation())
+        self.feeder = Feeder(pool_of(self.runtime, acquire(lease)), self.runtime, Trials(self.runtime.page))
         asked = lease.ask(1, self.feeder.seat, 10)
         assert asked
         *_, claimed = app.caller.run_all(asked.calls)

@@ -14,7 +14,7 @@ from typing import Any
 from lowkiq.errors import Fenced, Late, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Outcome, Owned, Restored
-from lowkiq.testing.model.shard_rules import Ran, suspected
+from lowkiq.testing.model.shard_rules import MOST_CROWDS, Ran, suspected
 from lowkiq.testing.model.shard_state import ClaimName, Entry, ShardState, all_asked, lowest_first
 from tests.queue.model.lanes_witness import LanesWitness
 from tests.queue.model.messages import FENCED, OF_CLAIMS, Message
@@ -265,8 +265,8 @@ class Witness:
                 self._acquit(id)
         assert after.crashes == dict(self._deaths), f"I7: deaths {dict(self._deaths)}, counted {after.crashes}"
         assert after.crowds == dict(self._crowds), f"I7: in crowds {dict(self._crowds)}, counted {after.crowds}"
-        if suspects := self._deaths.keys() & after.claimed.keys() - before.claimed.keys():
-            assert suspects in [claim.keys() for claim in after.claims.values()], f"I7: {suspects} claimed with others"
+        if suspects := self._crowds.keys() & after.claimed.keys() - before.claimed.keys():
+            assert [*suspects] in [[*claim] for claim in after.claims.values()], f"I7: {suspects} claimed with others"
 
     def _i7_count(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         if isinstance(reply, Owned | Restored):
@@ -278,8 +278,10 @@ class Witness:
                         self._i7_is_judged_alone(name, id, before, after, ran=id in suspects)
             assert died or reply.buried == 0, "I7: buried, and nobody had died"
         elif message.script in {"settle", "finish"} and reply is not Fenced:
-            not_run = {row.id for row in _outcome(message).limited}
-            for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before) - not_run:
+            outcome = _outcome(message)
+            self._i7_crashes(outcome, before, after)
+            back = _given_back(message, before) | {row.id for row in (*outcome.limited, *outcome.crashed)}
+            for id in before.claimed.keys() - after.claimed.keys() - back:
                 self._acquit(id)
         else:
             self._i7_of_actions(message, before, after)
@@ -306,6 +308,18 @@ class Witness:
             for key in before.kept.keys() - after.kept.keys():
                 self._i7_come_back(key[1], *self._kept_deaths.pop(key, (0, 0)), is_running=key[1] in before.claimed)
 
+    def _i7_crashes(self, outcome: Outcome, before: ShardState, after: ShardState) -> None:
+        """Who has killed a process of its own is buried at max_crashes, and not before."""
+        for row in outcome.crashed:
+            is_cancelled = row.id in {id for _, id in before.cancelled}
+            if row.id in before.claimed.keys() - after.claimed.keys() and not is_cancelled:
+                self._deaths[row.id] += 1
+                if self._deaths[row.id] >= self._max_crashes:
+                    assert row.id in after.morgue, f"I7: {row.id} has killed {self._deaths[row.id]} processes"
+                    self._acquit(row.id)
+                else:
+                    assert row.id in after.queued, f"I7: {row.id} has killed but {self._deaths[row.id]} processes"
+
     def _i7_come_back(self, id: str, deaths: int, crowds: int, *, is_running: bool) -> None:
         """With a job that is put back, unless its id runs, or is suspected again."""
         for known, came in ((self._deaths, deaths), (self._crowds, crowds)):
@@ -328,7 +342,7 @@ class Witness:
         elif ran:
             self._crowds[id] += 1
         died = self._deaths.get(id, 0)
-        if was_alone and died >= self._max_crashes:
+        if (was_alone and died >= self._max_crashes) or self._crowds.get(id, 0) >= MOST_CROWDS:
             grave = after.morgue[id].payloads if id in after.morgue else {}
             assert entry.payloads.keys() <= grave.keys(), f"I7: {id} has killed {died} nodes and is to run again"
             self._acquit(id)
@@ -503,7 +517,7 @@ def _given_back(message: Message, before: ShardState) -> set[str]:
     outcome, claim = _outcome(message), before.claims.get(_name(message, before), {})
     back = set(outcome.released)
     if outcome.rest == "release":
-        rows = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited)
+        rows = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited, *outcome.crashed)
         back |= claim.keys() - {*outcome.acked, *(row.id for row in rows)}
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
     return {id for id in back & claim.keys() if _tokens({id: claim[id]}) - spoiled}

@@ -45,7 +45,7 @@ class LanesWitness:
         may_run = {id for id in before.due_by(last) if id not in before.claimed and id not in before.held}
         waiting = {before.tenants[id] for id in may_run & before.tenants.keys() - self._untold}
         taken = Counter(before.tenants.get(job[0], "") for job in reply)
-        if before.crashes:  # suspects are claimed apart
+        if before.crowds:  # suspects are claimed apart
             waiting = set()
         for tenant in self._passed.keys() - waiting:
             del self._passed[tenant]

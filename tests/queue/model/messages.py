@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -310,11 +309,11 @@ def jobs(claim: Claim) -> list[TakenJob]:
             [(payload, round(score * SECOND)) for payload, score in zip(job.payloads, job.scores, strict=True)],
             round(job.perform_in * SECOND),
             job.retry_count,
-            crowds,
+            claim.crowds,
             job.checkpoint,
             (*job.tags, *(f"{MARK}{context}" for context in job.contexts)),
         )
-        for job, crowds in zip_longest(claim.jobs, claim.crowds)
+        for job in claim.jobs
     ]
 
 

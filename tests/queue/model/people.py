@@ -8,7 +8,7 @@ from typing import Any
 
 from lowkiq.errors import Fenced, LowkiqError, NewerLayout
 from lowkiq.queue.claims import Handed, Spoiled, claim_handed
-from lowkiq.queue.shard import Exhausted, Failure, Fate, Outcome, Owned, Settled, Snoozed
+from lowkiq.queue.shard import Crashed, Exhausted, Failure, Fate, Outcome, Owned, Settled, Snoozed
 from lowkiq.testing.model.shard_rules import Ran
 from lowkiq.testing.model.shard_state import TakenJob
 from tests.queue.model import messages
@@ -43,7 +43,7 @@ class Hand:
     def __init__(self, jobs: Sequence[TakenJob]) -> None:
         #: Id → lowest payload and retry_count of what is in hand.
         self.jobs = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count, *_ in jobs}
-        self.suspects = {id for id, *_, crowds, _, _ in jobs if crowds is not None}
+        self.suspects = {id for id, *_, crowds, _, _ in jobs if crowds}
         self.has_several = any(len(job[1]) > 1 for job in jobs)
         #: Id → outcome of which Redis has not told that it knows.
         self.outcomes: dict[str, tuple[str, Any]] = {}
@@ -171,9 +171,11 @@ class NodeAgent:
     def _settled(self, hand: Hand, random: Random, rest: Any, fates: Sequence[str]) -> Outcome:
         for id in sorted(hand.jobs.keys() - hand.outcomes.keys()):
             fate = random.choice(fates)
+            if id in hand.suspects and fate in {"retried", "running"}:
+                fate = "crashed"
             if fate != "running":
                 hand.outcomes[id] = (fate, self._outcome(hand, id, fate))
-        names = ("acked", "released", "failed", "exhausted", "snoozed", "limited", "spoiled")
+        names = ("acked", "released", "failed", "exhausted", "snoozed", "limited", "spoiled", "crashed")
         told: dict[str, list[Any]] = {name: [] for name in names}
         for id, (fate, row) in hand.outcomes.items():
             told[LISTS.get(fate, fate)].append(row)
@@ -221,8 +223,8 @@ class NodeAgent:
                 return Snoozed(id, 30.0 if fate == "snoozed" else 0.0)
             case "limited":
                 return Snoozed(id, 30.0, "limited")
-            case "spoiled":
-                return Spoiled(id, payload, "can't be read")
+            case "crashed" | "spoiled":
+                return Crashed(id, self._max_crashes) if fate == "crashed" else Spoiled(id, payload, "can't be read")
         return id
 
     @property

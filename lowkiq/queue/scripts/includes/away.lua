@@ -75,8 +75,9 @@ local function restore_away(P, claims, clock, due_by, dead, max_crashes)
     if lease and (ran or lease.ends <= clock) then
       if lease.alone ~= '' then claim.alone = claim.number .. ' ' .. lease.alone end
       if lease.left == '0' then note(P, ran and 'death' or 'lease_lost', '', lease.node) end
-      local doomed = lease.left == '0' and count_death(P, claim, ran or '', max_crashes) or {}
-      local returned, dead_now = restore_claim(P, due_by, claim, doomed, 'restored')
+      local doomed, pauses = {}, {}
+      if lease.left == '0' then doomed, pauses = count_death(P, claim, ran or '', max_crashes, due_by) end
+      local returned, dead_now = restore_claim(P, due_by, claim, doomed, 'restored', pauses)
       restored, buried = restored + returned, buried + dead_now
     elseif lease then
       left = left + 1

@@ -98,6 +98,12 @@ end
 --- by_hand
 local BY_HAND = 'moved to the morgue by hand' -- in place of an error
 
+--- deaths
+-- The error of what is buried for them.
+local function text_of_deaths(died)
+  return 'the node that ran this job died ' .. died .. ' times (max_crashes)'
+end
+
 --- bury
 --@ shard stamp
 local function morgue_entry(P, id, error, now)
@@ -165,8 +171,8 @@ local function requeue(P, id, held, perform_in, retry_count)
 end
 
 --- acquit
--- Forgets the deaths that ids were suspected of: in `crashes` the first one, and each during which an id ran alone; in
--- `crowds` further ones during which others ran too.
+-- Forgets the deaths that ids were suspected of: in `crashes` the first one, and each that only the id can have caused; in
+-- `crowds` further ones (deaths.lua).
 local function acquit(P, ...)
   redis.call('HDEL', P .. 'crashes', ...)
   redis.call('HDEL', P .. 'crowds', ...)
@@ -186,16 +192,17 @@ local function forget(P, ...)
 end
 
 --- restore
---@ claimed read parse bury newer requeue forget over
+--@ claimed read parse deaths bury newer requeue forget over
 --@ cancelling mark
 --@ parking unpark
 --@ fewer unspace
 --@ lanes forget
 --@ notes note
 --@ waiting gone
--- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
+-- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them. Those
+-- that are to pause are due then.
 -- Returns how many were restored and how many buried.
-local function restore_claim(P, now, claim, doomed, kind)
+local function restore_claim(P, now, claim, doomed, kind, pauses)
   local ids, records = read_claim(claim)
   local restored, buried, dropped = 0, 0, {}
   for _, id in ipairs(ids) do
@@ -208,14 +215,14 @@ local function restore_claim(P, now, claim, doomed, kind)
       local score = held == '*' and redis.call('ZRANGE', P .. 'claim:' .. id, 0, 0, 'WITHSCORES')[2] or split(held)
       claimed_into(P, P .. 'morgue:payloads', id, held)
       copy_tags(P, 'claimed_tags', 'morgue:tags', id)
-      morgue_entry(P, id, 'the node that ran this job died ' .. doomed[id] .. ' times (max_crashes)', now)
+      morgue_entry(P, id, text_of_deaths(doomed[id]), now)
       note_newer(P, id, score)
       unpark(P, now, {id})
       forget(P, id)
       note(P, 'buried', id, '', 'max_crashes')
       buried = buried + 1
     else
-      requeue(P, id, held, perform_in, retry_count)
+      requeue(P, id, held, pauses and pauses[id] or perform_in, retry_count)
       if not kind then unspace(P, id) end
       note(P, kind or 'released', id, '')
       restored = restored + 1

@@ -1,0 +1,41 @@
+"""The rule by which deaths are held against jobs, in simulated worlds: only poison is buried, and all of it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.node.suspects.sim import Job, Rule, World
+
+SEEDS = 40
+DAY = 86_400.0
+
+
+def world(seed: int, rule: Rule | None = None) -> World:
+    """One to three trees; one to eight poisons, of which some come later; long and quick innocents."""
+    luck = random.Random(seed)
+    nodes, trees = luck.choice([1, 2, 4]), luck.choice([1, 2, 3])
+    slowest = luck.choice([0.05, 1.0, 5.0, 20.0])
+    jobs = [Job(f"quick-{n}", luck.uniform(0.001, 0.05), due=luck.uniform(0, 60)) for n in range(60)]
+    jobs += [Job(f"long-{n}", luck.uniform(10, 60), due=luck.uniform(0, 30)) for n in range(luck.randint(0, 6))]
+    for n in range(luck.randint(1, 8)):
+        kills = luck.choice(["tree", "tree", "process"])
+        jobs.append(
+            Job(f"poison-{n}", luck.uniform(0.001, slowest), kills, due=luck.choice([0.0, luck.uniform(0, 300)]))
+        )
+    return World(seed, trees, nodes, jobs, rule)
+
+
+def wrong(world: World) -> list[Job]:
+    """Innocents that were buried. (Poison never ends but in the morgue.)"""
+    world.run(until=3 * DAY)
+    return [job for job in world.jobs if job.end == "buried" and not job.kills]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_poison_is_buried_and_no_innocent(seed: int) -> None:
+    here = world(seed)
+    assert wrong(here) == []
+    assert all(job.end == ("buried" if job.kills else "done") for job in here.jobs)
+    assert max(job.deaths for job in here.jobs) <= 2 + here.rule.most_crowds
