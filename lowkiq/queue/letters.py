@@ -6,6 +6,7 @@ them to the shards that they are for: in order, and each once, though either may
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Final, NamedTuple, Self
 
 from lowkiq.codec import join_words, split_words
@@ -31,6 +32,8 @@ _WORDS: Final[Mapping[bytes, int]] = {b"push": len(FULL), b"forget": 1, b"ask": 
 _RECEIVED: Final = 2 + len(FULL)
 
 
+#: What this process sends is numbered: a shard takes nothing that comes after what was sent later.
+_numbers: Final = count()
 #: A queue, and an id.
 Id = tuple[str, bytes]
 
@@ -113,6 +116,7 @@ class Outbox:
     def __init__(self, shard: Shard, node: str, epoch: str, holds: Callable[[], bool]) -> None:
         self.shard, self.holds = shard, holds
         self._owner = (node, epoch)
+        self.owner = (shard.prefix, epoch)
         #: The number up to which it was read; and whether there may be more.
         self._after = b"-inf"
         self.has_more = True
@@ -233,7 +237,7 @@ def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Lette
             failed[box] = LowkiqError("its lease ran out before they were sent")
             box.note((), groups.pop((box, shard)))
         groups, left = _part(groups)
-        calls = [_receive(shard, letters) for (_, shard), letters in groups.items()]
+        calls = [_receive(shard, letters, outbox.owner) for (outbox, shard), letters in groups.items()]
         for ((outbox, shard), letters), result in zip(groups.items(), caller.run_all(calls), strict=True):
             if not isinstance(result, Exception):
                 outbox.note(letters, ())
@@ -279,8 +283,9 @@ def _by_shard(homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]) -> tuple[G
     return groups, failed
 
 
-def _receive(shard: Shard, letters: Sequence[Letter]) -> Call[int]:
-    arguments: list[Argument] = [shard.layout]
+def _receive(shard: Shard, letters: Sequence[Letter], owner: tuple[str, str] = ("", "0")) -> Call[int]:
+    """Has a shard take letters in that are of one outbox: its shard, and the epoch of whoever owns that."""
+    arguments: list[Argument] = [shard.layout, *owner, next(_numbers)]
     for letter in letters:
         words = [letter.name, letter.kind, *letter.words]
         arguments += words + [b""] * (_RECEIVED - len(words))

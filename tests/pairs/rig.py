@@ -85,8 +85,8 @@ class Rig:
         """Tells the world of the letters that arrive."""
         receive = letters._receive
 
-        def watched(shard: Any, some: Any) -> Call[int]:
-            call = receive(shard, some)
+        def watched(shard: Any, some: Any, *epoch: Any) -> Call[int]:
+            call = receive(shard, some, *epoch)
 
             def parse(reply: Any) -> Any:
                 self.caller.world.received.append(some)  # what is raised here would be the call's result

@@ -9,7 +9,9 @@ import pytest
 from lowkiq import Lowkiq, Pushed, PushFailed, clock
 from lowkiq.errors import Late
 from lowkiq.job import EncodedJob
+from lowkiq.queue import letters
 from lowkiq.queue.call import Call
+from lowkiq.queue.letters import Letter, push_letter
 from lowkiq.queue.push import Producer
 from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.senders import Sender, Senders, Stamp
@@ -182,3 +184,34 @@ def test_two_at_a_time_have_a_sender_each_and_the_last_one_is_taken_again(app: L
     senders.give_back(second)
     senders.give_back(first)
     assert senders.take() is first
+
+
+# ── letters, and shards that move ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_letters_that_arrive_behind_later_ones_push_nothing_again(app: Lowkiq):
+    """A receive was given up, and its letters were sent again, and forgotten; then it arrives."""
+    shard = ShardDriver(app)
+    shard.push("warm")
+
+    def letter(number: int, payload: bytes) -> Letter:
+        record = push_letter("x", "q", 1, EncodedJob(b"x", payload))
+        return Letter.parse(b"src:0:%d" % number, b"%d" % number, record)
+
+    def receive(*some: Letter) -> Call[int]:
+        return letters._receive(shard.shard, some, ("lowkiq:{src:0}:", "7"))
+
+    first, second = letter(1, b"v1"), letter(2, b"v2")
+    late = receive(first)
+    assert app.caller.run(receive(first)) == 1
+    assert app.caller.run(receive(Letter.parse(first.name, b"1", first.following))) == 1
+    assert app.caller.run(receive(second)) == 1
+    finish_all(shard)
+    before = shard.dump()
+    with pytest.raises(Late):
+        app.caller.run(late)
+    assert shard.dump() == before
+    of_an_owner_before = letters._receive(shard.shard, [first], ("lowkiq:{src:0}:", "6"))
+    with pytest.raises(Late):
+        app.caller.run(of_an_owner_before)
+    assert app.caller.run(letters._receive(shard.shard, [letter(3, b"v3")], ("lowkiq:{src:0}:", "8"))) == 1

@@ -32,7 +32,7 @@ GUARDED: Final[Mapping[str, Sequence[Any]]] = {
     "perform_now": [ID],
     "put_away": ["queue", "0" * 16, 60, ID],
     "put_back": ["0" * 16, ID],
-    "receive": LETTER,
+    "receive": ["lowkiq:{q:0}:", "1", "1", *LETTER],
     "recur": [ID, "", "entry", "1.0"],
     "revive": [1_000, ID],
     "track": [1, 1_000, ID],

@@ -17,7 +17,11 @@ if redis.call('EXISTS', unpack(names)) > 0 then return 0 end
 
 for _, tag in ipairs(redis.call('ZRANGE', P .. 'tag_counts', 0, -1)) do redis.call('UNLINK', P .. 'tagged:' .. tag) end
 redis.call('UNLINK', P .. 'tag_counts', P .. 'claimed_tags', P .. 'cancels', P .. 'paused', P .. 'watch', P .. 'feeders',
-  P .. 'fed', P .. 'letters', P .. 'meta')
+  P .. 'fed', P .. 'letters', P .. 'relayed')
+-- A push that it has applied may be repeated still, by whoever has not heard of it (senders.lua).
+for _, field in ipairs(redis.call('HKEYS', P .. 'meta')) do
+  if string.sub(field, 1, 1) ~= '~' then redis.call('HDEL', P .. 'meta', field) end
+end
 redis.call('HSET', P .. 'meta', 'layout', meta[1], 'closed', '1')
 redis.call('UNLINK', P .. 'owner')
 return 1

@@ -1,8 +1,9 @@
 -- receive: take letters in (letters.lua). Repeating it changes nothing: a push that was received is remembered, until
 -- whoever has sent it says that it won't come again; who asks, and who is told, may do so twice (waiting.lua).
 -- KEYS  1 shard prefix
--- ARGV  1 layout, then of each letter ten words: name, kind, id, and what else its kind has; '' for those that it has not
--- returns how many of them were news   errors: LAYOUT, NEWER, RESHARDED, MOVING (not all that the shard gets has come)
+-- ARGV  1 layout, 2 the shard whose outbox they are in, 3 the epoch of its owner, 4 a number that rises with what that sends:
+--       what comes behind a later one was given up, and may push what was forgotten; then of each letter ten words: name, kind, id, and what else its kind has; '' for those that it has not
+-- returns how many of them were news   errors: LAYOUT, NEWER, RESHARDED, LATE, MOVING (not all that the shard gets has come)
 --@ shard refuse now clock
 --@ moving whole
 --@ lanes hint
@@ -13,6 +14,14 @@
 local P, WORDS = KEYS[1], 10
 local refusal, _, last_score = check_whole(P, ARGV[1])
 if refusal then return refusal end
+
+-- Longer than a packet lives: a forgotten letter is of use to nobody else.
+local KEPT = 600
+local epoch, number = string.match(redis.call('HGET', P .. 'relayed', ARGV[2]) or '0 0', '^(%d+) (%d+)$')
+local known, comes = tonumber(epoch), tonumber(ARGV[3])
+if comes < known or comes == known and tonumber(ARGV[4]) < tonumber(number) then
+  return refuse('LATE', epoch .. ' ' .. number)
+end
 
 local jobs, freed, news, has_told = {}, {}, 0, false
 
@@ -39,7 +48,7 @@ local function forget_letter(id, name)
   return true
 end
 
-for at = 2, #ARGV, WORDS do
+for at = 5, #ARGV, WORDS do
   local name, kind, id = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local is_news
   if kind == 'push' then
@@ -59,4 +68,6 @@ end
 push_all()
 release_held(P, shard_now(P, last_score), freed)
 if has_told then ring_post(P) end
+redis.call('HSET', P .. 'relayed', ARGV[2], ARGV[3] .. ' ' .. ARGV[4])
+redis.call('EXPIRE', P .. 'relayed', KEPT)
 return news
