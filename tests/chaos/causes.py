@@ -29,9 +29,9 @@ OUTAGES: Final = ("redis away", "kill redis", *FAILOVERS, "move slots")
 #: Those of the proxy that can cost a node its leases. A delay or a reset alone must not.
 CUTS: Final = ("drop replies", "drop requests", "late")
 #: Those of a node. One that is told to drain, or whose supervisor is paused, has no excuse.
-HITS: Final = ("kill node", "kill supervisor", "pause node", "kill fork server", "kill helper")
+HITS: Final = ("kill node", "kill supervisor", "kill tree", "pause node", "kill fork server", "kill helper")
 #: Faults that end a process.
-ENDS: Final = ("kill node", "kill supervisor", "kill fork server", "kill helper")
+ENDS: Final = ("kill node", "kill supervisor", "kill tree", "kill fork server", "kill helper")
 
 
 class Causes:

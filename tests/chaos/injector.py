@@ -62,6 +62,8 @@ class Injector:
                 done = self._hit(fault, _one(self._world.helpers(of_fork="fork" in fault.kind), fault.target))
             case [("kill" | "term"), ("supervisor" | "producer")]:
                 done = self._end(fault, _one(self._group(fault), fault.target))
+            case ["kill", "tree"]:
+                done = self._end_tree(fault, _one(self._group(fault), fault.target))
             case ["pause", "supervisor"]:
                 chosen = _one(self._group(fault), fault.target)
                 done = self._hit(fault, chosen.process.pid if chosen and chosen.process else None)
@@ -110,6 +112,20 @@ class Injector:
             chosen.send(signal.SIGCONT)
         chosen.start_at = since + fault.seconds
         self._journal.write(fault.kind, pids=pids, since=since, until=since)
+        return True
+
+    def _end_tree(self, fault: Fault, chosen: Revived | None) -> bool:
+        """Stands still as a whole before it is killed, so that none sees another's end."""
+        if chosen is None or chosen.process is None:
+            return False
+        pids, since = chosen.tree(), now()
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        self._paused.difference_update(pids)
+        chosen.start_at = since + fault.seconds
+        self._journal.write(fault.kind, pids=pids, since=since, until=now())
         return True
 
     def _roll(self, fault: Fault, chosen: Revived | None) -> bool:

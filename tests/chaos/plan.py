@@ -15,6 +15,8 @@ FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
     # Most outlast the lease of a second.
     "pause node": (0.7, 0.3, 3),
     "kill supervisor": (10, 0, 1),
+    # All that it has started at the same moment, as a container dies that is out of memory.
+    "kill tree": (20, 0, 1),
     "pause supervisor": (30, 0.5, 3),
     "term supervisor": (25, 0, 0.5),
     "hup supervisor": (12, 0, 0),

@@ -12,7 +12,7 @@ from tests.chaos.plan import WEATHERS
 
 #: What the line says of faults: name → kinds.
 GROUPS = {
-    "kills": ("kill node", "kill supervisor", "kill producer", "kill helper", "kill fork server"),
+    "kills": ("kill node", "kill supervisor", "kill tree", "kill producer", "kill helper", "kill fork server"),
     "pauses": ("pause node", "pause supervisor"),
     "restarts": ("term supervisor", "hup supervisor"),
     "Redis restarts": ("kill redis",),

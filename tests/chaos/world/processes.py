@@ -55,6 +55,14 @@ class Revived:
             self.send(signal.SIGKILL)
             self.process.wait()
 
+    def tree(self) -> list[int]:
+        """It, and all that it has started."""
+        with contextlib.suppress(psutil.Error):
+            if self.process and self.is_running:
+                root = psutil.Process(self.process.pid)
+                return [root.pid, *(process.pid for process in root.children(recursive=True))]
+        return []
+
     def children(self) -> list[int]:
         """Its own children: of a supervisor, the nodes (and not its guardian, which runs no jobs)."""
         with contextlib.suppress(psutil.Error):
