@@ -51,9 +51,7 @@ class Rule:
 
     tried: int = TRIED
     most_crowds: int = MOST_CROWDS
-    pauses: bool = True
     knows_alone: bool = True
-    frees_the_first: bool = True
 
 
 @dataclass(eq=False)
@@ -112,7 +110,7 @@ class World:
         if not free or self.now < tree.closed_until:
             return False
         node = self.luck.choice(free)
-        suspect = job.crowds >= 1 if self.rule.frees_the_first else job.crashes >= 1
+        suspect = job.crowds >= 1
         run = Run(job, node, self.now + job.seconds, in_process=suspect)
         if suspect and job.crowds >= self.rule.tried and not self.try_it(tree, run):
             return False
@@ -190,7 +188,7 @@ class World:
         else:
             job.crowds += 1
         pause = min(2.0 ** (job.crowds - TRIED), LONGEST_PAUSE / SECOND) if job.crowds >= TRIED else 0.0
-        job.due = self.now + BOOT + (pause if self.rule.pauses else 0.0)
+        job.due = self.now + BOOT + pause
         is_over = job.crashes >= MAX_CRASHES if is_alone else job.crowds >= self.rule.most_crowds
         self.bury_or_queue(job, is_over)
 

@@ -39,3 +39,15 @@ def test_the_poison_is_buried_and_no_innocent(seed: int) -> None:
     assert wrong(here) == []
     assert all(job.end == ("buried" if job.kills else "done") for job in here.jobs)
     assert max(job.deaths for job in here.jobs) <= 2 + here.rule.most_crowds
+
+
+@pytest.mark.parametrize(
+    ("rule", "seed"),
+    [
+        pytest.param(Rule(knows_alone=False), 2, id="whoever was alone once is judged by any death"),
+        pytest.param(Rule(most_crowds=4), 14, id="four deaths beside others bury"),
+        pytest.param(Rule(tried=99), 2, id="nobody is tried"),
+    ],
+)
+def test_any_other_rule_buries_innocents(rule: Rule, seed: int) -> None:
+    assert wrong(world(seed, rule))
