@@ -163,7 +163,9 @@ class Recurring:
             (job,) = self._app.validated(known, [{"id": id, "payload": "" if payload is UNSET else payload}])
         _check_dates(known, job.payload, rule)
         self._entries.open(known)
-        return self._change(known.queue_name, job.id, set_by(rule, job.payload, "api"), f"is now {rule.words}", who)
+        return self._change(
+            known.queue_name, job.id, set_by(rule, job.payload, "api", job.tenant), f"is now {rule.words}", who
+        )
 
     def pause(self, worker: Target, id: str | int, reason: str = "", *, who: str = "") -> bool:
         """Has it not fire until it is resumed. False: there is none, or it is paused already."""
@@ -187,9 +189,8 @@ class Recurring:
         if entry is None:
             name = short(id.decode("utf-8", "replace"))
             raise LowkiqError(f"nothing recurs as {name} in {queue}: see `lowkiq recurring list`")
-        now = self._entries.now()
-        payload = dated(worker.codec, entry.payload, now) if entry.rule.missed == "all" else entry.payload
-        pushed = self._app.push_validated(queue, [EncodedJob(id, payload, now)])
+        job = entry.job(id, self._entries.now(), worker.codec, worker.fewer)
+        pushed = self._app.push_validated(queue, [job])
         self._entries.note(queue, id, "was run", who)
         return pushed
 
@@ -215,7 +216,7 @@ class Recurring:
         """The job that recurs as that id by now; its payload as Redis has it."""
         encoded = self._id(worker, id)
         entry = self._entries.read(worker.queue_name, encoded)
-        return EncodedJob(encoded, entry.payload) if entry else None
+        return EncodedJob(encoded, entry.payload, tenant=entry.tenant) if entry else None
 
     def _id(self, worker: Target, id: str | int) -> bytes:
         known = self._app.workers.get(_queue_of(worker))
@@ -287,7 +288,7 @@ def set_declared(caller: Caller, shards: Sequence[Shard], rows: Sequence[Declare
     errors = list[LowkiqError]()
     for row in rows:
         try:
-            change_entry(caller, shards, row.job.id, set_by(row.rule, row.job.payload, "code"))
+            change_entry(caller, shards, row.job.id, set_by(row.rule, row.job.payload, "code", row.job.tenant))
         except LowkiqError as error:
             errors.append(error)
     ids = {row.job.id.decode() for row in rows}

@@ -81,9 +81,9 @@ def change_entry(
     raise LowkiqError(f"{quoted(id)} is being changed by others all the time: try again")
 
 
-def set_by(rule: Rule, payload: bytes, origin: Any) -> Change:
+def set_by(rule: Rule, payload: bytes, origin: Any, tenant: str = "") -> Change:
     """Has an entry be that, paused if it was."""
-    return lambda known: Entry(rule, payload, origin, known.paused if known else None)
+    return lambda known: Entry(rule, payload, origin, known.paused if known else None, tenant)
 
 
 def asked_by(action: Action, now: float, who: str = "", why: str = "") -> Change:

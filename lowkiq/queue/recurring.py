@@ -9,7 +9,9 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import msgspec
 
 from lowkiq.errors import SettingsError, short
-from lowkiq.queue.call import Argument, Call
+from lowkiq.fewer import Fewer
+from lowkiq.job import EncodedJob
+from lowkiq.queue.call import Argument, Call, Caller, pairs
 from lowkiq.queue.shard import Shard
 from lowkiq.recurrence import Rule
 from lowkiq.types.codec import Codec
@@ -28,6 +30,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     origin: Literal["code", "api"] = "api"
     #: Who has paused it, why and when (pauses.py); None: it fires.
     paused: bytes | None = None
+    #: Whose share its jobs are, as `fair_by` told when it was set.
+    tenant: str = ""
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
@@ -38,6 +42,11 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     def text(self) -> bytes:
         """As Redis keeps it."""
         return msgspec.msgpack.encode(self)
+
+    def job(self, id: bytes, at: float, codec: Codec, fewer: Fewer) -> EncodedJob:
+        """What is pushed for that time, with all that a push of its worker has. Raises SettingsError: it can't be."""
+        payload = dated(codec, self.payload, at) if self.rule.missed == "all" else self.payload
+        return EncodedJob(id, payload, at, tenant=self.tenant, fewer=fewer.word_of({}))
 
 
 class Due(NamedTuple):
@@ -65,6 +74,9 @@ class Fired(NamedTuple):
     due: Due
     following: float | None
     payloads: Sequence[tuple[bytes, float]]
+    #: Whose share they are, and how they run less often (EncodedJob).
+    tenant: str = ""
+    fewer: str = ""
 
 
 def recur(shard: Shard, id: bytes, known: bytes, text: bytes, next_at: float | None) -> Call[bool]:
@@ -78,12 +90,23 @@ def firing(shard: Shard) -> Call[Firing]:
     return Call("firing", [shard.prefix], [MOST], _firing)
 
 
+def later(caller: Caller, shard: Shard, rank: int, most: int) -> list[Due]:
+    """Entries of a shard, those that fire last first, without the first `rank` of them. Raises RedisError."""
+    key = f"{shard.prefix}recurs"
+    (found,) = caller.read([("ZRANGE", key, rank, rank + most - 1, "REV", "WITHSCORES")], [])
+    ids = [id for id, _ in pairs(found)]
+    if not ids:
+        return []
+    (texts,) = caller.read([("HMGET", f"{shard.prefix}recurring", *ids)], [None] * len(ids))
+    return [Due(id, b"%.6f" % float(at), text or b"") for (id, at), text in zip(pairs(found), texts, strict=True)]
+
+
 def fire(shard: Shard, node: str, epoch: str, entries: Sequence[Fired]) -> Call[Firing]:
     """Fires entries, each once, whoever tries it how often."""
     arguments: list[Argument] = [node, epoch, shard.layout]
     for entry in entries:
         following = "" if entry.following is None else f"{entry.following:.6f}"
-        arguments += (entry.due.id, entry.due.expected, following, len(entry.payloads))
+        arguments += (entry.due.id, entry.due.expected, following, len(entry.payloads), entry.tenant, entry.fewer)
         for payload, score in entry.payloads:
             arguments += (payload, score)
     return Call("fire", [shard.prefix], arguments, lambda reply: _firing(reply[:2]))

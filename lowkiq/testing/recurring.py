@@ -10,7 +10,7 @@ from lowkiq.admin.pauses import parse_pause
 from lowkiq.admin.recurring import Change, RecurringJob
 from lowkiq.errors import unknown_queue
 from lowkiq.job import KEPT_BYTES, EncodedJob
-from lowkiq.queue.recurring import Entry, dated
+from lowkiq.queue.recurring import Entry
 from lowkiq.recurring import Declared
 from lowkiq.testing.clock import Clock
 from lowkiq.testing.model.shard_state import SECOND
@@ -88,10 +88,9 @@ class FakeEntries:
         if at > until:
             return None
         kept, seconds = self._entries[queue, id], at / SECOND
-        rule, payload = kept.entry.rule, kept.entry.payload
-        payload = dated(self._workers[queue].codec, payload, seconds) if rule.missed == "all" else payload
-        kept.next_at, kept.last_at = _microseconds(rule.after(seconds)), seconds
-        self._push(queue, EncodedJob(id, payload, seconds))
+        worker = self._workers[queue]
+        kept.next_at, kept.last_at = _microseconds(kept.entry.rule.after(seconds)), seconds
+        self._push(queue, kept.entry.job(id, seconds, worker.codec, worker.fewer))
         return at
 
     def _check(self, queue: str) -> None:
@@ -101,7 +100,7 @@ class FakeEntries:
     def _all(self) -> dict[tuple[str, bytes], _Kept]:
         """The entries, with what has been declared by now."""
         for row in self._declared[self._taken :]:
-            entry = Entry(row.rule, row.job.payload, "code")
+            entry = Entry(row.rule, row.job.payload, "code", tenant=row.job.tenant)
             first = _microseconds(row.rule.after(self._began / SECOND))
             self._entries[row.worker.queue_name, row.job.id] = _Kept(entry, first)
         self._taken = len(self._declared)

@@ -17,7 +17,7 @@ from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.noted import Owned
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked
-from lowkiq.queue.recurring import Due, Entry, Fired, Firing, dated, fire, firing
+from lowkiq.queue.recurring import Due, Entry, Fired, Firing, fire, firing, later
 from lowkiq.queue.shard import shards_of
 from lowkiq.recurring import Declared, set_declared
 
@@ -32,6 +32,11 @@ AGAIN: Final = 1.0
 #: Seconds after which it is logged again that what the code has could not be set.
 REMIND: Final = 30.0
 ADVICE: Final = "it is tried again in an hour: set it anew, or remove it (app.recurring), or mend what can't load it"
+#: Seconds after which a shard in which anything recurs is looked at, at the latest: Redis's clock may be set back.
+LOOK: Final = 2.0
+#: Entries of a shard of which it is looked at a time whether they lie too far ahead; and seconds between.
+AHEAD: Final = 50
+LOOK_AHEAD: Final = 5.0
 #: Seconds until an entry that can't be read, or fired, is tried again.
 UNREADABLE: Final = 3_600.0
 
@@ -52,6 +57,10 @@ class Clockwork(LastingThread):
         self._remind_at: dict[str, float] = {}
         #: When shards are to be looked at (monotonic).
         self._look_at: WeakKeyDictionary[Owned, float] = WeakKeyDictionary()
+        #: When it is looked at next which of their entries lie too far ahead (monotonic), and from which on.
+        self._ahead: WeakKeyDictionary[Owned, tuple[float, int]] = WeakKeyDictionary()
+        #: What can't be fired, and was put off: the shard, the id, and the entry.
+        self._put_off: dict[tuple[str, bytes], bytes] = {}
 
     def stop(self) -> None:
         """Ends it soon: whoever has its shards next goes on."""
@@ -100,6 +109,9 @@ class Clockwork(LastingThread):
                 if isinstance(result, Firing) and result.due and lease.epoch is not None:
                     calls[lease] = fire(lease.shard, self._node, lease.epoch, self._all_fired(lease, result))
             fired = dict(zip(calls, self._caller.run_all(list(calls.values())), strict=True))
+            for lease, result in zip(owned, found, strict=True):
+                if isinstance(result, Firing) and result.next_at is not None:
+                    self._bring_back(lease, result.now)
             self._runtime.outage.over()
         except RedisError as error:
             self._runtime.outage.met(error)
@@ -111,18 +123,48 @@ class Clockwork(LastingThread):
     def _note(self, lease: Owned, result: Any, asked_at: float) -> None:
         if isinstance(result, Firing):
             if result.next_at is not None:
-                self._look_at[lease] = asked_at + result.next_at - result.now
+                self._look_at[lease] = asked_at + min(result.next_at - result.now, LOOK)
         elif not isinstance(result, Fenced):  # then it is another node's to fire
             logger.warning(
                 "recurring_failed", queue=lease.shard.queue, shard=lease.shard.index, error=str(result)[:300]
             )
             self._look_at[lease] = asked_at + AGAIN
 
+    def _bring_back(self, lease: Owned, now: float) -> None:
+        """
+        Has entries that lie farther ahead than their rules say be due in time: they were set, or fired, by a clock that
+        was ahead. Some at a time; all of them, one look after the other.
+        """
+        at, rank = self._ahead.get(lease, (0.0, 0))
+        if clock.monotonic() < at or lease.epoch is None:
+            return
+        entries = later(self._caller, lease.shard, rank, AHEAD)
+        self._ahead[lease] = clock.monotonic() + LOOK_AHEAD, rank + AHEAD if len(entries) == AHEAD else 0
+        moved = [
+            Fired(entry, following, ())
+            for entry in entries
+            if (following := self._right_time(lease, entry, now)) and following < float(entry.expected)
+        ]
+        if moved:
+            self._caller.run_all([fire(lease.shard, self._node, lease.epoch, moved)])
+
+    def _right_time(self, lease: Owned, due: Due, now: float) -> float | None:
+        """When an entry is to fire next, by its rule; None: nobody knows, or it was put off."""
+        if self._put_off.get((lease.shard.prefix, due.id)) == due.text:
+            return None
+        try:
+            return _following(Entry.parse(due.text), now)
+        except Exception:  # noqa: BLE001 (anybody may have written it; it is told of when it is due)
+            return None
+
     def _all_fired(self, lease: Owned, found: Firing) -> list[Fired]:
         """What a call fires. With large backlogs those are several: what is left is due when it has been done."""
         fired, pushes = list[Fired](), 0
         for due in found.due:
             entry = self._fired(lease.shard.queue, due, found.now)
+            self._put_off.pop((lease.shard.prefix, due.id), None)
+            if not entry.payloads and entry.following == found.now + UNREADABLE:
+                self._put_off[lease.shard.prefix, due.id] = due.text
             pushes += len(entry.payloads)
             if fired and pushes > MOST_PUSHED:
                 break
@@ -133,20 +175,13 @@ class Clockwork(LastingThread):
         """What an entry pushes. One that nobody can read, or whose package is not here, is told of and tried later."""
         try:
             entry = Entry.parse(due.text)
-            times = entry.rule.due(float(due.expected), now)
-            payloads = [(self._payload(queue, entry, at), at) for at in times]
-            return Fired(due, _following(entry, now), payloads)
+            worker, times = self._runtime.workers[queue], entry.rule.due(float(due.expected), now)
+            jobs = [entry.job(due.id, at, worker.codec, worker.fewer) for at in times]
+            payloads = [(job.payload, at) for job, at in zip(jobs, times, strict=True)]
+            return Fired(due, _following(entry, now), payloads, entry.tenant, worker.fewer.word_of({}))
         except BaseException as error:  # noqa: BLE001 (anybody's text, the user's codec, and a package of others)
             self._mishaps.met("recurring_unreadable", error, ADVICE, queue=queue, id=due.id.decode(errors="replace"))
             return Fired(due, now + UNREADABLE, ())
-
-    def _payload(self, queue: str, entry: Entry, at: float) -> bytes:
-        """With missed="all" a payload tells for when it is: equal ones would be merged."""
-        return (
-            dated(self._runtime.workers[queue].codec, entry.payload, at)
-            if entry.rule.missed == "all"
-            else entry.payload
-        )
 
 
 def _following(entry: Entry, now: float) -> float:
