@@ -127,7 +127,8 @@ class BurstEnd:
         except RedisError:
             return False
         refused = self._refusals.texts()
-        if not self._runtime.letters.is_empty or any(
+        boxes = (self._runtime.letters, self._runtime.recurring)
+        if not all(box.is_empty for box in boxes) or any(
             self._has_work(shard) for shard in metrics if shard.queue not in refused
         ):
             self._last_quiet = None

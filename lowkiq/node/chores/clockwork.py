@@ -76,6 +76,7 @@ class Clockwork(LastingThread):
             due = taken | {lease for lease, at in self._look_at.items() if at <= now}
             for some in chunked(due, TOGETHER):
                 self._look(some)
+            self._box.is_busy = False
 
     def _declare(self) -> None:
         """Sets what the code has, once. What is refused, as its queue is being resharded, is tried until it is set."""
