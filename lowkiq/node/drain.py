@@ -59,7 +59,8 @@ class Drain:
             self._outage.over()
         except RedisError as error:
             self._outage.met(error, "release_failed")
-        return any(thread.is_alive() for thread in self._workers) or bool(self._owned())
+        is_any_running = any(thread.is_alive() for thread in self._workers)
+        return is_any_running or bool(self._owned() or self._runtime.in_transit)
 
     def cut_short(self) -> bool:
         """Ends jobs that can be ended, tasks and processes, so that they go back. Returns whether there are any."""
@@ -87,7 +88,11 @@ class Drain:
         if idle := [lease for lease in left if not lease.is_busy]:
             logger.warning("not_released", shards=len(idle), advice="others take them when their leases end")
         calls = [call for lease in left if (call := lease.abandon_call())]
-        calls += [claim.shard.abandon(self._runtime.node, claim.epoch, claim.number) for claim in away]
+        calls += [
+            home.shard.abandon(self._runtime.node, claim.epoch, home.number)
+            for claim in away
+            for home in claim.homes.all
+        ]
         try:
             self._caller.run_all(calls)
         except RedisError as error:

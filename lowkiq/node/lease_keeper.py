@@ -155,6 +155,7 @@ class LeaseKeeper(threading.Thread):
             self._cancel()
             self._give_back()
             self._let_others_run()
+            self._away.settle()
             self.settle_late(self._settings.claim_window / 2)
         except RedisError as error:
             # The leases are tried again well before they run out.
@@ -163,7 +164,7 @@ class LeaseKeeper(threading.Thread):
 
     def _until_next_round(self) -> float:
         """Half a claim window while jobs run, so that an outcome waits at most one window; else until there is work."""
-        if any(thread.in_hand for thread in self._workers):
+        if self._runtime.in_transit or any(thread.in_hand for thread in self._workers):
             return self._settings.claim_window / 2
         next_at = min(self._renew_at, self._acquire_at)
         # A thread that starts a long job doesn't wake us: it would cost every short one. So check now and then.
@@ -255,10 +256,17 @@ class LeaseKeeper(threading.Thread):
         self._cancelled.update(self._rung.popleft() for _ in range(len(self._rung)))
         if not self._cancelled:
             return
-        claims = [claim for thread in self._workers for claim in thread.in_hand if claim.lease in self._cancelled]
-        results = self._caller.run_all([claim.shard.cancels(claim.epoch, claim.number) for claim in claims])
+        shards = {lease.shard.prefix for lease in self._cancelled}
+        asked = [
+            (claim, home)
+            for thread in self._workers
+            for claim in thread.in_hand
+            for home in claim.homes.all
+            if claim.lease in self._cancelled or home.shard.prefix in shards
+        ]
+        results = self._caller.run_all([home.shard.cancels(claim.epoch, home.number) for claim, home in asked])
         self._cancelled.clear()
-        for claim, result in zip(claims, results, strict=True):
+        for (claim, _), result in zip(asked, results, strict=True):
             if not isinstance(result, Exception):  # one of another type is told of by others
                 claim.cancel(result)
 

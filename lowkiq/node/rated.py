@@ -78,8 +78,8 @@ class Rated:
             settle = claim.settle_call(last=False)
             if not settle:
                 return
-            (result,) = self._runtime.caller.run_all([settle.call])
-            if settled := claim.settled(settle, result):
+            results = self._runtime.caller.run_all(settle.calls)
+            if settled := claim.settled(settle, results):
                 self._thread.count(settled)
 
     def _wait(self, error: Exception) -> None:

@@ -58,7 +58,7 @@ class RoundTrip(Generic[C]):
             RedisError: a settle was not confirmed, or nothing was claimed and a reply is missing.
         """
         settles = [(claim, claim.settle_call(last=claim.is_ended)) for claim in done]
-        calls: list[Call[Any]] = [settle.call for _, settle in settles if settle]
+        calls: list[Call[Any]] = [call for _, settle in settles if settle for call in settle.calls]
         claims: list[tuple[Lease, Asked, int]] = []
         for lease in picked:
             if asked := lease.ask(len(picked), self._seat, limits[lease] if limits else None):
@@ -108,7 +108,7 @@ class RoundTrip(Generic[C]):
         for claim, settle in settles:
             if settle:  # else the lease was lost, and there is nothing to say any more
                 try:
-                    settled = claim.settled(settle, next(of_settles))
+                    settled = claim.settled(settle, [next(of_settles) for _ in settle.calls])
                 except (LowkiqError, RedisError) as error:
                     errors.append(error)
                     continue

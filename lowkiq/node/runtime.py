@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from lowkiq import clock
 from lowkiq.admin.options import check_option
@@ -171,6 +171,8 @@ class Runtime:
     recurring: Noted = field(default_factory=Noted)
     #: Shards that were just acquired, and in which something is parked.
     parked: Noted = field(default_factory=Noted)
+    #: Claims that have ended while their jobs were on their way to other shards: the lease keeper settles them.
+    in_transit: list[Any] = field(default_factory=list)
     #: How long jobs waited and ran.
     times: NodeTimes = field(default_factory=NodeTimes)
     #: Each adds to Redis what is counted in memory, and keeps it if that fails. Called with each beat and at the end.

@@ -25,8 +25,8 @@ ROWS, BYTES = 1_000, 1 << 20
 MOST_PAIRS: Final = 1 << 20
 #: Words of a row, where they are not two (pack.lua).
 WIDTHS: Final = {
-    "due": 3, "morgue": 3, "payloads": 3, "morgue:payloads": 3, "tracks": 3, "outbox": 4, "waits:each": 3,
-    "waiters:each": 3,
+    "away": 6, "claim:each": 3, "due": 3, "morgue": 3, "payloads": 3, "morgue:payloads": 3, "tracks": 3, "outbox": 4,
+    "waits:each": 3, "waiters:each": 3,
 }  # fmt: skip
 #: Counters of a shard that go on in a new one.
 COUNTERS: Final = ("pushed", "merged", "processed", "failed", "superseded")
@@ -128,7 +128,7 @@ class Route(NamedTuple):
     def drop(self, node: str, epoch: str, chunk: Chunk) -> Call[int]:
         """Deletes what was adopted."""
         words, width = chunk.words, chunk.width
-        if chunk.what.endswith(("payloads", ":each")):
+        if chunk.what == "away" or chunk.what.endswith(("payloads", ":each")):
             gone = [word for at in range(0, len(words), width) for word in words[at : at + 2]]
         else:
             gone = list(words[2 if chunk.what == "outbox" else 0 :: width])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
@@ -114,10 +114,26 @@ class Outcome(NamedTuple):
     #: What follows from jobs that are done: the id that each is of, and its record (letters.py).
     letters: Sequence[tuple[str, bytes]] = ()
 
+    def of(self, ids: Collection[str] | None) -> Outcome:
+        """What it says of these; of all, if that is None."""
+        if ids is None:
+            return self
+        rows: dict[str, Any] = {
+            name: [row for row in getattr(self, name) if (row if isinstance(row, str) else row[0]) in ids]
+            for name in OF_IDS
+        }
+        return self._replace(**rows)
+
     @property
     def is_plain(self) -> bool:
         """True if it says that every job is done, and had one payload."""
         return self.rest == "ack" and not (self.has_several or self.letters or any(self[:8]))
+
+
+#: The lists of an outcome.
+OF_IDS: Final = (
+    "acked", "released", "failed", "exhausted", "snoozed", "spoiled", "limited", "stopped", "letters",
+)  # fmt: skip
 
 
 class Settled(NamedTuple):
@@ -217,7 +233,7 @@ class Shard:
         """Returns to the queue what earlier owners ran, where their leases of it have run out, or they are dead."""
         return Call("restore_away", self._keys, [node, epoch, max_crashes, *self._dead(dead_nodes)], _restored)
 
-    def abandon(self, node: str, epoch: str, number: int | None = None) -> Call[int]:
+    def abandon(self, node: str, epoch: str, number: int | str | None = None) -> Call[int]:
         """Notes that the owner leaves while user code still runs, or who has that claim of an earlier hold."""
         return Call("abandon", self._keys, [node, epoch, "" if number is None else number], int)
 
@@ -225,7 +241,7 @@ class Shard:
         """Looks whether some of what is parked is to stay so. Gives where to go on, b"0" at first and at the end."""
         return Call("look_at_parked", self._keys, [node, epoch, self.layout, at, PARKED], bytes)
 
-    def isolate(self, node: str, epoch: str, number: int, id: str, *, is_alone: bool) -> Call[bool]:
+    def isolate(self, node: str, epoch: str, number: int | str, id: str, *, is_alone: bool) -> Call[bool]:
         """Notes that of a claim this suspect runs alone on its node, or has company again. False: the claim is over."""
         return Call("isolate", self._keys, [node, epoch, number, _id(id), int(is_alone)], bool)
 
@@ -262,15 +278,15 @@ class Shard:
         """
         return Call("rest", self._keys, [node, epoch, number, _numbers(in_hand)], bool)
 
-    def checkpoint(self, node: str, epoch: str, number: int, id: str, value: bytes) -> Call[bool]:
+    def checkpoint(self, node: str, epoch: str, number: int | str, id: str, value: bytes) -> Call[bool]:
         """Keeps what a job of a claim is to be given back when it is run again. False: its run is over."""
         return Call("checkpoint", self._keys, [node, epoch, number, _id(id), value], bool)
 
-    def cancels(self, epoch: str, number: int) -> Call[list[str]]:
+    def cancels(self, epoch: str, number: int | str) -> Call[list[str]]:
         """Gives the jobs of a claim that somebody has cancelled."""
         return Call("cancels", self._keys, [epoch, number], _ids)
 
-    def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
+    def settle(self, node: str, epoch: str, number: int | str, outcome: Outcome) -> Call[Settled]:
         """Ends jobs of a claim."""
         arguments: list[Argument] = [node, epoch, number, outcome.rest, int(outcome.has_several)]
         ended: tuple[Exhausted | Crashed, ...] = (*outcome.exhausted, *outcome.crashed)
@@ -324,10 +340,10 @@ def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float)
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
 
-def renew_away(claims: Sequence[tuple[Shard, str, int | str]], node: str, ttl: float) -> Call[list[int]]:
+def renew_away(claims: Sequence[tuple[Shard, str, int | str]], node: str, ttl: float) -> Call[list[int | bytes]]:
     """
     Renews claims that have outlived that node's hold of their shards, each of an epoch and with its number; gives for
-    each LOST or KEPT, and CANCELS added to that.
+    each LOST or KEPT, and CANCELS added to that; or of one whose shard was moved to which layout.
     """
     named = [word for _, epoch, number in claims for word in (epoch, number)]
     return Call("renew_away", [shard.prefix for shard, _, _ in claims], [node, ttl, *named], list)

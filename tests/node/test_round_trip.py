@@ -199,7 +199,7 @@ def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(benc
         (claim,) = (claim for claim in bench.thread.in_hand if claim.lease is lease)
         settle = claim.take_back_call()
         assert settle
-        claim.settled(settle, bench.app.caller.run(settle.call))
+        claim.settled(settle, bench.app.caller.run_all(settle.calls))
         claim.finish()
         lease.leave(bench.thread)
         bench.pool.wake(lease, 0.0)
@@ -236,8 +236,7 @@ def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench
         def __enter__(self) -> None:
             bench.thread.settling = self._lock
             assert self._settle
-            (result,) = bench._run_all([self._settle.call])
-            self._claim.settled(self._settle, result)
+            self._claim.settled(self._settle, bench._run_all(self._settle.calls))
             self._claim.finish()
             lease.leave(bench.thread)
             bench.pool.wake(lease, 0.0)

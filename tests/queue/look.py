@@ -245,9 +245,9 @@ class Look:
 
 
 def claim_name(name: str) -> tuple[int, int]:
-    """The epoch and number of a claim that is away."""
+    """The epoch and number of a claim that is away, whatever moves it has behind it."""
     epoch, _, number = name.partition(":")
-    return int(epoch), int(number)
+    return int(epoch), int(number.partition("@")[0])
 
 
 def _fields(record: bytes) -> Iterator[bytes | None]:

@@ -7,14 +7,15 @@ from random import Random
 from typing import Any
 
 from lowkiq import Lowkiq
-from lowkiq.errors import Fenced, Moved, Paused, Refused
+from lowkiq.errors import BeingResharded, Fenced, Moved, Paused, Refused
 from lowkiq.job import EncodedJob, shard_of
+from lowkiq.node.leases.homes import Homes
 from lowkiq.queue import resharding
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.resharding import Route
-from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Shard
+from lowkiq.queue.shard import Exhausted, Failure, Held, Outcome, Owned, Released, Shard
 from lowkiq.shared_page import DeadNode
 from tests.queue.stamps import once
 
@@ -37,6 +38,9 @@ class Node:
     def __init__(self, shard: Shard, name: str, epoch: str) -> None:
         self.shard, self.name, self.epoch, self.number = shard, name, epoch, 0
         self.claimed: dict[str, list[bytes]] = {}
+        #: Where the claim is, once it has outlived the lease; and what is to be told of it.
+        self.homes = Homes(shard, 0)
+        self.outcome: Any = None
 
 
 class ReshardWorld:
@@ -54,6 +58,8 @@ class ReshardWorld:
         self.epochs: dict[str, list[int]] = {}
         self.nodes: dict[str, Node] = {}
         self.steps: Iterator[int] | None = None
+        #: Those whose claims have outlived their leases.
+        self.away: list[Node] = []
         #: Movers that were thought dead, and wake up.
         self.ghosts: list[Iterator[int]] = []
         self.route: Route | None = None
@@ -109,6 +115,9 @@ class ReshardWorld:
         self.movers += 1
         name = f"node-{self.movers}"
         (result,) = self.caller.run_all([shard.acquire(name, 600, 9, dead)])
+        if isinstance(result, Held) and result.holder.startswith("node-") and shard.prefix not in self.nodes:
+            # Somebody who has lost it, as its epoch was raised, and has gone since.
+            (result,) = self.caller.run_all([shard.acquire(name, 600, 9, [DeadNode(result.holder, ())])])
         if isinstance(result, Owned):
             self.nodes[shard.prefix] = Node(shard, name, result.epoch)
         else:
@@ -132,15 +141,59 @@ class ReshardWorld:
         elif not isinstance(result, Paused):
             assert not isinstance(result, Exception), result
             node.claimed = {job.id: list(job.payloads) for job in result.jobs}
+            running = {id for other in self.away for id in other.claimed}
+            assert not running & node.claimed.keys(), f"I4: {running & node.claimed.keys()} run elsewhere"
             for id in node.claimed:
                 self.epochs.setdefault(id, []).append(int(node.epoch))
         return None
 
+    def leave(self) -> None:
+        """A node leaves a shard; what it has claimed runs on."""
+        self._leave(self.nodes.pop(self.random.choice(self.shards()).prefix, None))
+
+    def _leave(self, node: Node | None) -> None:
+        if node is None:
+            return
+        away = [node.number] if node.claimed and self.random.random() < 0.7 else []
+        call = node.shard.release(node.name, node.epoch, node.number, "lease", 600, away)
+        (result,) = self.caller.run_all([call])
+        if isinstance(result, Released) and away:
+            node.homes = Homes(node.shard, node.number)
+            self.away.append(node)
+
+    def settle_away(self) -> None:
+        if self.away:
+            self._settle_away(self.random.choice(self.away))
+
+    def _settle_away(self, node: Node) -> None:
+        """As a node does: where its shard was moved it follows, and what is on its way it tells again."""
+        node.outcome = node.outcome or self._outcome(node)
+        for home in node.homes.all:
+            told = node.outcome.of(home.ids)
+            (result,) = self.caller.run_all([home.shard.settle(node.name, node.epoch, home.number, told)])
+            if isinstance(result, Moved):
+                node.homes.follow(home, str(result), node.claimed)
+            elif not isinstance(result, BeingResharded):
+                assert not isinstance(result, Exception), result
+                self._note_settled(node, told)
+                node.homes.lose(home)
+        if not node.homes.all:
+            assert not node.claimed, f"{node.claimed.keys()} are nowhere"
+            self.away.remove(node)
+
     def _settle(self, node: Node) -> None:
+        outcome = self._outcome(node)
+        (result,) = self.caller.run_all([node.shard.settle(node.name, node.epoch, node.number, outcome)])
+        if isinstance(result, Fenced | Moved):
+            self.nodes.pop(node.shard.prefix, None)
+            return
+        assert not isinstance(result, Exception), result
+        self._note_settled(node, outcome)
+
+    def _outcome(self, node: Node) -> Outcome:
         acked: list[str] = []
         failed: list[Failure] = []
         exhausted: list[Exhausted] = []
-        outcome: Any
         for id in node.claimed:
             match self.random.choice(["ack", "ack", "ack", "fail", "bury"]):
                 case "ack":
@@ -149,17 +202,15 @@ class ReshardWorld:
                     failed.append(Failure(id, 0, self.random.choice([0.0, 3600.0]), "boom"))
                 case _:
                     exhausted.append(Exhausted(id, "dead"))
-        outcome = Outcome(acked=acked, failed=failed, exhausted=exhausted)
-        (result,) = self.caller.run_all([node.shard.settle(node.name, node.epoch, node.number, outcome)])
-        if isinstance(result, Fenced):
-            self.nodes.pop(node.shard.prefix, None)
-            return
-        assert not isinstance(result, Exception), result
-        for id in acked:
-            self.performed.setdefault(id, []).extend(node.claimed[id])
-        for row in exhausted:
-            self.deaths.setdefault(row.id, []).append(node.claimed[row.id][0])
-        node.claimed = {}
+        return Outcome(acked=acked, failed=failed, exhausted=exhausted)
+
+    def _note_settled(self, node: Node, outcome: Outcome) -> None:
+        for id in outcome.acked:
+            self.performed.setdefault(id, []).extend(node.claimed.pop(id))
+        for row in outcome.exhausted:
+            self.deaths.setdefault(row.id, []).append(node.claimed.pop(row.id)[0])
+        for failure in outcome.failed:
+            node.claimed.pop(failure.id)
 
     # ── the move ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,9 +239,7 @@ class ReshardWorld:
             self.layout = self.known()
             return False
         self.route = route = Route.of(self.namespace, QUEUE, self.layout, left[0])
-        holder = self.nodes.pop(route.old.prefix, None)  # it gives the shard back
-        if holder:
-            self.caller.run_all([route.old.release(holder.name, holder.epoch, holder.number, "lease")])
+        self._leave(self.nodes.pop(route.old.prefix, None))
         self.movers += 1
         name = f"mover-{self.movers}"
         dead = [DeadNode(f"mover-{number}", ()) for number in range(self.movers)]
@@ -234,7 +283,9 @@ class ReshardWorld:
                 if later:
                     self.caller.command("ZADD", prefix + "due", *[word for id in later for word in (now - 1, id)])
                 self._claim(shard)
+            for node in tuple(self.away):
+                self._settle_away(node)
             left = [self.caller.command("EXISTS", f"{one.prefix}due", f"{one.prefix}claim") for one in self.shards()]
-            if not any(left) and not any(node.claimed for node in self.nodes.values()):
+            if not any(left) and not self.away and not any(node.claimed for node in self.nodes.values()):
                 return
         raise AssertionError("it does not end")

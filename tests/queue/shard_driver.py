@@ -88,7 +88,7 @@ class Lease:
         call = self.driver.shard.release(self.node, self.epoch, self.number, "lease", ttl, away)
         return self.driver.caller.run(call)
 
-    def renew_away(self, number: int | None = None, ttl: float = 60.0) -> int:
+    def renew_away(self, number: int | None = None, ttl: float = 60.0) -> int | bytes:
         number = self.number if number is None else number
         return self.driver.caller.run(renew_away([(self.driver.shard, self.epoch, number)], self.node, ttl))[0]
 

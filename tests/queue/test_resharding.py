@@ -25,7 +25,10 @@ from tests.queue.shard_driver import ShardDriver
 from tests.queue.stamps import once
 
 #: What happens, and how often.
-HAPPENINGS = [*3 * ["push"], "push_as_before", *2 * ["claim"], "steal", *2 * ["move"], "kill_mover", "wake_ghost"]
+HAPPENINGS = [
+    *(*3 * ["push"], "push_as_before", *2 * ["claim"], "steal", *2 * ["move"], "kill_mover", "wake_ghost"),
+    *("leave", "settle_away"),
+]
 
 
 def history(app, seed: int, counts: tuple[int, ...]) -> ReshardWorld:
@@ -142,7 +145,12 @@ def fill(world: ReshardWorld) -> None:
     for shard in world.shards():  # parks what is held
         node = world.nodes.pop(shard.prefix)
         world.caller.run(shard.claim(node.name, node.epoch, 3, 100, 2, bytes))
-        world.caller.run(shard.release(node.name, node.epoch, 3, "lease"))
+        world.caller.run(shard.release(node.name, node.epoch, 3, "claim"))
+        # It leaves while some of them run, of which one is to stop, and to two more has come since.
+        running = [job.id for job in world.caller.run(shard.claim(node.name, node.epoch, 4, 4, 2, bytes)).jobs]
+        worker.actions.cancel(running[:1])
+        worker.perform_async([{"id": id, "payload": "later"} for id in running[1:3]])
+        world.caller.run(shard.release(node.name, node.epoch, 4, "lease", 600, [4]))
 
 
 HASHES = ("crashes", "crowds", "checkpoints", "holds", "tracks", "behind", "rules", "debounced", "tenants")
@@ -157,6 +165,9 @@ def held_by(world: ReshardWorld, layout: Layout) -> dict[str, Any]:
         rows: dict[str, dict[Any, Any]] = {
             "queued": look.queued(),
             "morgue": look.morgue(),
+            "claimed": look.claimed(),
+            "cancels": dict.fromkeys(look.hash("cancels")),
+            "away": {id: name[0] for name, claim in look.claims().items() if name in look.away() for id in claim},
             "errors": look.errors(),
             **{name: look.hash(name) for name in HASHES},
             **{name: look.zset(name) for name in ("held", "blocked", "spaced")},
@@ -417,6 +428,14 @@ MUTANTS = {
     "tokens_fall": ("acquire.lua", "is_fed and lead_at_first(ARGV[2]) or 0", "0"),
     "tokens_fall_later": ("end_feed.lua", "< tonumber(epoch) then", "< 0 then"),
     "leaves_lanes": ("drop_moved.lua", "do drop_hint(P, id) end", "do end"),
+    "forgets_what_runs": ("pack.lua", "pack_claims() or pack_jobs('due'", "pack_jobs('due'"),
+    "what_runs_twice": ("adopt.lua", "if not in_claims[name][id] then redis", "if true then redis"),
+    "what_runs_and_is_not_dropped": ("drop_moved.lua", "      end_claim(P, claim)\n", ""),
+    "settles_what_moves": ("away.lua", "if moved_to then return", "if false then return"),
+    "settles_what_comes": (
+        "away.lua", "if from and redis.call('HEXISTS', P .. 'feeders', from) == 1 then", "if false then"),
+    "runs_and_is_cancelled_no_more": ("adopt.lua", "if is_cancelled == '1' then redis", "if false then redis"),
+    "runs_and_lost_its_tags": ("moving.lua", "{'claimed_tags', 'hash'}, ", ""),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
 }  # fmt: skip
 

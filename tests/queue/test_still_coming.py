@@ -56,7 +56,11 @@ UNGUARDED: Final[Mapping[str, str]] = {
         ("adopt", "close_moved", "drop_moved", "end_feed", "feed", "mark_moved", "pack", "relayout", "home"), _MOVES
     ),
     **dict.fromkeys(
-        ("cancels", "checkpoint", "finish", "isolate", "release", "settle", "abandon", "rest", "renew"), _CLAIMED
+        (
+            "cancels", "checkpoint", "finish", "isolate", "release", "settle", "abandon", "rest", "renew", "renew_away",
+            "restore_away",
+        ),
+        _CLAIMED,
     ),
     **dict.fromkeys(("fetch", "heads", "lengths", "newer", "peek", "stats", "weigh"), _READS),
     **dict.fromkeys(

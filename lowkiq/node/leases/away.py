@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 
 from lowkiq.log import get_logger
 from lowkiq.node.leases.claim_in_hand import ClaimInHand
+from lowkiq.node.leases.homes import Home
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked, raise_first
@@ -32,7 +33,8 @@ class AwayClaims:
 
     @property
     def in_hand(self) -> list[ClaimInHand]:
-        return [claim for thread in self._workers for claim in thread.in_hand if claim.is_away]
+        running = [claim for thread in self._workers for claim in thread.in_hand if claim.is_away]
+        return [*running, *self._runtime.in_transit]
 
     def leave(self, leases: Iterable[Lease]) -> dict[Lease, str]:
         """
@@ -75,20 +77,49 @@ class AwayClaims:
     def renew(self, now: float) -> set[Lease]:
         """Renews what runs. Returns the shards of which jobs were cancelled. Raises RedisError."""
         runtime, ttl = self._runtime, self._runtime.settings.lease_ttl
-        groups = list(chunked(self.in_hand, runtime.caller.shards_a_call))
-        calls = [
-            renew_away([(claim.shard, claim.epoch, claim.number) for claim in group], runtime.node, ttl)
-            for group in groups
-        ]
-        results, cancelled = runtime.caller.run_all(calls), set[Lease]()
+        groups = list(
+            chunked(((claim, home) for claim in self.in_hand for home in claim.homes.all), runtime.caller.shards_a_call)
+        )
+        results = runtime.caller.run_all(
+            [
+                renew_away([(home.shard, claim.epoch, home.number) for claim, home in group], runtime.node, ttl)
+                for group in groups
+            ]
+        )
+        cancelled = set[Lease]()
         for group, kept in zip(groups, results, strict=True):
-            for claim, reply in zip(group, kept if isinstance(kept, list) else (), strict=False):
-                if reply != LOST:
-                    claim.renewed(now, ttl)
-                elif claim.lost():
-                    logger.warning("lease_lost", queue=claim.shard.queue, shard=claim.shard.index, epoch=claim.epoch)
-                    runtime.incidents.lost(claim.shard)
-                if reply & CANCELS:
+            for (claim, home), reply in zip(group, kept if isinstance(kept, list) else (), strict=False):
+                if self._note_renewed(claim, home, reply, now):
                     cancelled.add(claim.lease)
         raise_first(results)
         return cancelled
+
+    def _note_renewed(self, claim: ClaimInHand, home: Home, reply: int | bytes, now: float) -> bool:
+        """Returns whether jobs of it may have been cancelled."""
+        if isinstance(reply, bytes):
+            claim.follow(home, reply.decode())
+        if reply != LOST:
+            claim.renewed(now, self._runtime.settings.lease_ttl)
+        elif len(claim.homes.all) > 1:
+            claim.homes.lose(home)
+        elif self._has_lost(claim):
+            logger.warning("lease_lost", queue=claim.shard.queue, shard=claim.shard.index, epoch=claim.epoch)
+            self._runtime.incidents.lost(claim.shard)
+        return isinstance(reply, int) and bool(reply & CANCELS)
+
+    @staticmethod
+    def _has_lost(claim: ClaimInHand) -> bool:
+        """Notes that a claim is over for Redis. Returns whether it was taken from us, not ended by a settle."""
+        with claim.thread.settling:
+            return claim.lost()
+
+    def settle(self) -> None:
+        """Settles what has ended while it was on its way to other shards. Raises RedisError: it is tried again."""
+        in_transit = self._runtime.in_transit
+        for claim in tuple(in_transit):
+            settle = claim.settle_call(last=True)
+            if settle and (settled := claim.settled(settle, self._runtime.caller.run_all(settle.calls))):
+                with claim.thread.settling:
+                    claim.thread.count(settled)
+            if not (settle and claim.is_in_transit):
+                in_transit.remove(claim)

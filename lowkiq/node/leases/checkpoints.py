@@ -7,6 +7,9 @@ from redis.exceptions import RedisError
 from lowkiq.errors import CheckpointFailed
 from lowkiq.settings import Settings
 
+#: Seconds after which one is sent again whose job is on its way to another shard.
+AGAIN = 0.05
+
 
 def check(checkpoint: bytes, settings: Settings) -> None:
     """Raises ValueError for one that is too large."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
@@ -11,17 +12,18 @@ from typing import Any, NamedTuple, Protocol, Self
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import Fenced, OtherLayout
+from lowkiq.errors import BeingResharded, Fenced, Moved, OtherLayout
 from lowkiq.handlers.context import Done, Progress
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.leases import checkpoints
 from lowkiq.node.leases.gate import Grant
+from lowkiq.node.leases.homes import Home, Homes
 from lowkiq.node.leases.known import Asked, Runner
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.places import Place
-from lowkiq.queue.call import Call
+from lowkiq.queue.call import Call, raise_first
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Crashed, Exhausted, Failure, Outcome, Rest, Settled, Snoozed
 from lowkiq.shared_page import Seat
@@ -51,7 +53,9 @@ class Thread(Runner, Protocol):
 class Settle(NamedTuple):
     """A settle to be sent, with what `settled` needs to know of it."""
 
-    call: Call[Settled]
+    #: One to each of its homes; mostly there is one.
+    calls: Sequence[Call[Settled]]
+    homes: Sequence[Home]
     outcome: Outcome
     done: int
     #: It ends the claim.
@@ -103,6 +107,9 @@ class ClaimInHand(ABC):
         self.places: Sequence[Place] = ()
         self.worker = lease.performer.worker
         self.shard = lease.shard
+        #: Where it is in Redis; and whether that could not be told of its jobs, as they are on their way elsewhere.
+        self.homes = Homes(lease.shard, number)
+        self.is_in_transit = False
         #: Of a suspect (suspects.py), its deaths beside others after the first; else 0.
         self.crowds = claim.crowds
         self.performer = lease.suspects if claim.crowds else lease.performer
@@ -259,17 +266,22 @@ class ClaimInHand(ABC):
         """Has Redis keep a checkpoint, and waits until it has. Raises CheckpointFailed."""
         runtime = self.lease.runtime
         checkpoints.check(checkpoint, runtime.settings)
-        try:
-            (result,) = runtime.caller.run_all([self.checkpoint_call(id, checkpoint)])
-        except RedisError as failed:
-            result = failed
+        until, result = clock.monotonic() + runtime.settings.lease_ttl, None
+        while home := self.homes.of(id):
+            try:
+                (result,) = runtime.caller.run_all([self.checkpoint_call(home, id, checkpoint)])
+            except RedisError as failed:
+                result = failed
+            if clock.monotonic() > until or not self.has_moved(home, result):
+                break
+            time.sleep(checkpoints.AGAIN)
         if error := checkpoints.error_of(result):
             raise error
         return Done()
 
-    def checkpoint_call(self, id: str, checkpoint: bytes) -> Call[bool]:
+    def checkpoint_call(self, home: Home, id: str, checkpoint: bytes) -> Call[bool]:
         """Has Redis keep a checkpoint of one of its jobs."""
-        return self.shard.checkpoint(self.lease.runtime.node, self.epoch, self.number, id, checkpoint)
+        return home.shard.checkpoint(self.lease.runtime.node, self.epoch, home.number, id, checkpoint)
 
     def isolate_call(self, id: str, *, is_alone: bool) -> Call[bool]:
         """Tells Redis that this job of it runs alone, or does so no longer."""
@@ -343,18 +355,21 @@ class ClaimInHand(ABC):
         with self._lock:
             if not self._is_ours or not (last or self._has_news()):
                 return None
-            outcome = self._outcome(last=last)
-            call = self.shard.settle(self.lease.runtime.node, self.epoch, self.number, outcome)
-            return Settle(call, outcome, self._count_done(), last)
+            outcome, node, homes = self._outcome(last=last), self.lease.runtime.node, self.homes.all
+            calls = [home.shard.settle(node, self.epoch, home.number, outcome.of(home.ids)) for home in homes]
+            return Settle(calls, homes, outcome, self._count_done(), last)
 
     def finish_call(self, following: int) -> Call[Settled | None]:
         """Settles it as `settle_call(last=True)` does when every job is done, and opens the claim with that number."""
         return self.shard.finish(self.lease.runtime.node, self.epoch, self.number, following)
 
-    def settled(self, sent: Settle, result: Any) -> Settled | None:
-        """Notes Redis's answer. Returns what it has confirmed, None if the lease is lost; raises any other error."""
-        if not isinstance(result, Settled):
-            self.refused(result)
+    def settled(self, sent: Settle, results: Sequence[Any]) -> Settled | None:
+        """
+        Notes Redis's answers. Returns what it has confirmed, None if the lease is lost, or jobs are in transit: then
+        all is to be said again. Raises any other error.
+        """
+        result = self._confirmed(sent.homes, results)
+        if not result:
             return None
         outcome = sent.outcome
         with self._lock:
@@ -374,6 +389,36 @@ class ClaimInHand(ABC):
         for row in outcome.spoiled:
             self.lease.performer.ledger.add(self.shard.queue, row.error, 1)
         return result
+
+    def _confirmed(self, homes: Sequence[Home], results: Sequence[Any]) -> Settled | None:
+        raise_first([result for result in results if isinstance(result, RedisError)])
+        self.is_in_transit, confirmed = False, Settled(0, 0, 0, None)
+        for home, result in zip(homes, results, strict=True):
+            if isinstance(result, Settled):
+                before, now = confirmed, result
+                confirmed = Settled(
+                    before.acked + now.acked, before.failed + now.failed, before.buried + now.buried, now.due_in
+                )
+            elif self.has_moved(home, result):
+                self.is_in_transit = True
+            elif len(homes) > 1 and isinstance(result, Fenced):
+                self.homes.lose(home)  # it was confirmed before, or taken back
+            else:
+                self.refused(result)
+                return None
+        return None if self.is_in_transit else confirmed
+
+    def has_moved(self, home: Home, result: Any) -> bool:
+        """Returns whether Redis says that what was there is on its way elsewhere, and is to be sought there."""
+        if not self.is_away or not isinstance(result, Moved | BeingResharded):
+            return False
+        if isinstance(result, Moved):
+            self.follow(home, str(result))
+        return True
+
+    def follow(self, home: Home, layout: str) -> None:
+        """Notes that the shard there was moved to that layout."""
+        self.homes.follow(home, layout, {*(job.id for job in self._jobs), *(row.id for row in self._spoiled)})
 
     def take_back_call(self) -> Settle | None:
         """Ends a claim of which nothing runs, since its thread is inside another's job: as `settle_call` does."""
@@ -399,11 +444,16 @@ class ClaimInHand(ABC):
         self.give_back()
 
     def finish(self) -> None:
-        """Ends it: settled, or no longer ours. Called by its thread, or while that runs none of its jobs."""
+        """
+        Ends it: settled, or no longer ours, or to be settled by others, as its jobs are in transit. Called by its
+        thread, or while that runs none of its jobs.
+        """
         with self._lock:
             self.waits_since = None
             self.is_over = True
             self.lease.let_go(self)
+        if self.is_in_transit:
+            self.lease.runtime.in_transit.append(self)
 
     @abstractmethod
     def _give_back(self) -> None:

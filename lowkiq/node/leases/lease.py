@@ -217,7 +217,7 @@ class Lease:
         on, and keeps others of its ids waiting, under a lease of its own: so nobody waits for it to end.
         """
         with self.lock:
-            if self.epoch is None or (self.in_hand and not self.is_current):
+            if self.epoch is None:
                 return None
             epoch, self.epoch = self.epoch, None
             running = [claim for claim in self.in_hand if claim.epoch == epoch]

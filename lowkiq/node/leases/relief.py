@@ -77,8 +77,8 @@ class Relief:
         """Returns the seconds until the shard's oldest job is due."""
         if not settle:
             return None
-        (result,) = self._caller.run_all([settle.call])
-        settled = claim.settled(settle, result)
+        results = self._caller.run_all(settle.calls)
+        settled = claim.settled(settle, results)
         if settled:
             claim.thread.count(settled)
         return settled.due_in if settled else None

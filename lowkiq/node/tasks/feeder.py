@@ -18,6 +18,7 @@ from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases import checkpoints
 from lowkiq.node.leases.claim_in_hand import ClaimInHand
 from lowkiq.node.leases.claim_size import MOST_SHARDS
+from lowkiq.node.leases.homes import Home
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.places import Place, Places
@@ -269,15 +270,27 @@ class Feeder(JobThread):
         unsent = [self._unsent.popleft() for _ in range(len(self._unsent))]
         if not unsent:
             return
-        calls = [row.claim.checkpoint_call(row.id, row.checkpoint) for row in unsent]
+        loop, sent = unsent[0].kept.get_loop(), list[tuple[Unsent, Home]]()
+        for row in unsent:
+            if home := row.claim.homes.of(row.id):
+                sent.append((row, home))
+            else:
+                loop.call_soon_threadsafe(_tell, row.kept, checkpoints.error_of(None))
         try:
+            calls = [row.claim.checkpoint_call(home, row.id, row.checkpoint) for row, home in sent]
             results = self._runtime.caller.run_all(calls)
         except RedisError as error:
             self._runtime.outage.met(error)
-            results = [error] * len(unsent)
-        loop = unsent[0].kept.get_loop()
-        for row, result in zip(unsent, results, strict=True):
-            loop.call_soon_threadsafe(_tell, row.kept, checkpoints.error_of(result))
+            results = [error] * len(sent)
+        for (row, home), result in zip(sent, results, strict=True):
+            if row.claim.has_moved(home, result):
+                loop.call_soon_threadsafe(loop.call_later, checkpoints.AGAIN, self._send_again, row)
+            else:
+                loop.call_soon_threadsafe(_tell, row.kept, checkpoints.error_of(result))
+
+    def _send_again(self, row: Unsent) -> None:
+        self._unsent.append(row)
+        self.pool.rouse(self)
 
 
 def _tell(kept: asyncio.Future[None], error: CheckpointFailed | None) -> None:

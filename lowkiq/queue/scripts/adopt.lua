@@ -4,6 +4,9 @@
 -- ARGV  1 layout, 2 index of the old shard, 3 epoch of its mover, 4 what it is (pack.lua), then the words of its rows
 -- returns how many rows   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known, or all has come)
 --@ moving feeder sides
+--@ shard now
+--@ claimed read
+--@ away lease keep
 --@ payloads kind split get add fold zadd bulk_write
 --@ tags add
 --@ lanes hint again
@@ -11,7 +14,7 @@
 local P, what = KEYS[1], ARGV[4]
 local refusal = check_feeder(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
-local width = what == 'outbox' and 4 or (what == 'due' or what == 'morgue' or what == 'tracks' or string.sub(what, -8) == 'payloads' or string.sub(what, -5) == ':each') and 3 or 2
+local width = what == 'outbox' and 4 or what == 'away' and 6 or (what == 'due' or what == 'morgue' or what == 'tracks' or string.sub(what, -8) == 'payloads' or string.sub(what, -5) == ':each') and 3 or 2
 local count = (#ARGV - 4) / width
 
 local function word(row, place) return ARGV[4 + (row - 1) * width + place] end
@@ -145,6 +148,24 @@ local function adopt_letter(number, name, record)
   end
 end
 
+-- An id in a claim that is away. The claim has its whole time from here on.
+local in_claims = {}
+
+local function adopt_claimed(id, name, text, last_due, record, is_cancelled)
+  name = name .. '@' .. ARGV[2]
+  local claim, lease = {key = P .. 'aside:' .. name}, parse_away(text)
+  lease.ends = now_us() + lease.ttl * 1000000
+  keep_away(P, name, lease)
+  redis.call('HSET', P .. 'asides', name, last_due)
+  if not in_claims[name] then
+    local _, records = read_claim(claim)
+    in_claims[name] = records
+  end
+  if not in_claims[name][id] then redis.call('RPUSH', claim.key, id, record) end
+  in_claims[name][id] = record
+  if is_cancelled == '1' then redis.call('HSET', P .. 'cancels', id, (string.gsub(name, ':', ' ', 1))) end
+end
+
 local ADOPTS = {
   debounced = adopt_debounced, tenants = adopt_tenant, spaced = adopt_spaced,
   rules = function(id, rule)
@@ -157,7 +178,7 @@ local kinds = {}
 for _, side in ipairs(SIDES) do kinds[side[1]] = side[2] end
 
 local function adopt_side(side, id, value)
-  if side == 'tags' or side == 'morgue:tags' then
+  if side == 'tags' or side == 'claimed_tags' or side == 'morgue:tags' then
     add_tags(P, side, id, value)
   elseif ADOPTS[side] then
     ADOPTS[side](id, value)
@@ -177,6 +198,12 @@ if what == 'due' then
   adopt_jobs('due', 'payloads')
 elseif what == 'morgue' then
   adopt_jobs('morgue', 'morgue:payloads')
+elseif what == 'away' then
+  for row = 1, count do
+    adopt_claimed(word(row, 1), word(row, 2), word(row, 3), word(row, 4), word(row, 5), word(row, 6))
+  end
+elseif what == 'claim:each' then
+  for row = 1, count do redis.call('ZADD', P .. 'claim:' .. word(row, 1), 'NX', word(row, 3), word(row, 2)) end
 elseif what == 'outbox' then
   for row = 1, count do adopt_letter(word(row, 2), word(row, 3), word(row, 4)) end
 elseif string.sub(what, -5) == ':each' then

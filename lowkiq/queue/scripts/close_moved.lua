@@ -11,7 +11,7 @@ if meta[2] then return 1 end
 local refusal = fence_mover(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
 drop_lanes(P) -- hints that were wrong, some at a time
-local names = {P .. 'lanes', P .. 'lanes_later', P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}
+local names = {P .. 'asides', P .. 'away', P .. 'lanes', P .. 'lanes_later', P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}
 for _, side in ipairs(SIDES) do names[#names + 1] = P .. side[1] end
 if redis.call('EXISTS', unpack(names)) > 0 then return 0 end
 

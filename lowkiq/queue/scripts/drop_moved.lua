@@ -1,9 +1,11 @@
 --! allow-oom
 -- drop_moved: delete from an old shard what the new ones have adopted (moving.lua). Repeating it changes nothing.
 -- KEYS  1 prefix of the old shard
--- ARGV  1 the mover, 2 epoch, 3 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...; of letters names
+-- ARGV  1 the mover, 2 epoch, 3 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...; of what is in claims
+--       that are away: id, name of the claim, id, name ...; of letters names
 -- returns how many   errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
+--@ claimed over read
 --@ lanes drop
 local P, what = KEYS[1], ARGV[3]
 local refusal = fence_mover(P, ARGV[1], ARGV[2])
@@ -17,12 +19,33 @@ local function drop(command, key, ids)
   end
 end
 
+if what == 'away' then
+  for i = 4, #ARGV, 2 do
+    local id, name = ARGV[i], ARGV[i + 1]
+    local claim = {name = name, key = P .. 'aside:' .. name, epoch = name}
+    local ids, records = read_claim(claim)
+    local left = {}
+    for _, other in ipairs(ids) do
+      if other ~= id then left[#left + 1], left[#left + 2] = other, records[other] end
+    end
+    if #left > 0 and #left < #ids * 2 then
+      redis.call('RPUSH', claim.key, unpack(left))
+      redis.call('LTRIM', claim.key, #ids * 2, -1)
+    elseif #left == 0 then
+      end_claim(P, claim)
+    end
+    redis.call('HDEL', P .. 'cancels', id)
+    if records[id] then dropped = dropped + 1 end
+  end
+  return dropped
+end
+
 if string.sub(what, -8) == 'payloads' or string.sub(what, -5) == ':each' then
   local index = string.match(what, '^(.*):each$') or what
   local command = redis.call('TYPE', P .. index).ok == 'zset' and 'ZREM' or 'HDEL'
   for i = 4, #ARGV, 2 do
     local id, member = ARGV[i], ARGV[i + 1]
-    if member == '' and index ~= what then -- the id itself, after all that was in its zset
+    if member == '' and index ~= what and index ~= 'claim' then -- the id itself, after all that was in its zset
       dropped = dropped + redis.call(command, P .. index, id)
     else
       dropped = dropped + redis.call('ZREM', P .. index .. ':' .. id, member)

@@ -8,6 +8,7 @@
 --@ shard clock
 --@ bell ring ring_node
 --@ letters post
+--@ away lease keep
 local P, old, epoch = KEYS[1], ARGV[2], ARGV[3]
 if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 0 end
 if redis.call('HGET', P .. 'fed', old) == epoch and redis.call('HEXISTS', P .. 'feeders', old) == 0 then return 0 end
@@ -20,6 +21,15 @@ redis.call('HDEL', P .. 'meta', 'pause:' .. old)
 -- lease, as if it had run out.
 if tonumber(redis.call('HGET', P .. 'owner', 'epoch') or 0) < tonumber(epoch) then
   redis.call('HSET', P .. 'owner', 'epoch', epoch)
+end
+-- Who runs what has come may not have heard of it yet.
+if redis.call('EXISTS', P .. 'away') == 1 then
+  local names, now = redis.call('HGETALL', P .. 'away'), now_us()
+  for i = 1, #names, 2 do
+    local lease = parse_away(names[i + 1])
+    lease.ends = math.max(lease.ends, now + lease.ttl * 1000000)
+    keep_away(P, names[i], lease)
+  end
 end
 -- A mover may die before it has closed the old shard: whoever takes over tells the same again.
 if redis.call('HSET', P .. 'fed', old, epoch) == 1 then

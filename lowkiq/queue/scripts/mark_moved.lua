@@ -13,7 +13,9 @@ local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen')
 local last_score, paused = meta[2] or '0', redis.call('GET', P .. 'paused') or ''
 local is_marked = meta[1] == ARGV[3]
 if not is_marked and tonumber(last_score) <= tonumber(ARGV[4]) and paused == ARGV[5] then
-  if redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0 then return refuse('UNSETTLED', 'a claim is in hand') end
+  -- Claims that are away move along.
+  local has_claims = redis.call('EXISTS', P .. 'claim') == 1 or redis.call('HLEN', P .. 'asides') > redis.call('HLEN', P .. 'away')
+  if has_claims then return refuse('UNSETTLED', 'a claim is in hand') end
   redis.call('HDEL', P .. 'owner', 'open')
   redis.call('HSET', P .. 'meta', 'layout', ARGV[3])
   is_marked = true

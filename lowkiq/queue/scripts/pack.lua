@@ -2,12 +2,14 @@
 -- KEYS  1 prefix of the old shard
 -- ARGV  1 the mover, 2 epoch, 3 most rows, 4 most bytes (the last row may exceed it)
 -- returns {what, then of each row its words}; nothing if the shard is empty. What and words are those of adopt and
---       drop_moved: 'due' and 'morgue': id, when, record · 'payloads' and 'morgue:payloads': id, payload, score ·
+--       drop_moved: 'away': id, the claim's name, its lease, its last_due, the record there, '1' if it is cancelled (away.lua)
+--       · 'claim:each': id, payload, score, of such a claim · 'due' and 'morgue': id, when, record · 'payloads' and 'morgue:payloads': id, payload, score ·
 --       'tracks': id, count, notes · 'outbox': id, number, name, record (letters.lua) · 'waits:each'
 --       and 'waiters:each': id, member, score; or, where nothing more is in its zset, id, '', value · else: id, value
 -- errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
 --@ letters of
+--@ claimed in_hand read
 --@ shard now stamp
 local P, most, most_bytes = KEYS[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local refusal = fence_mover(P, ARGV[1], ARGV[2])
@@ -68,6 +70,24 @@ local function pack_jobs(index, payloads)
   return #reply > 0 and index
 end
 
+-- Claims that are away; before them the payloads of their ids that have several.
+local function pack_claims()
+  local claims, ids, records = redis.call('EXISTS', P .. 'away') == 1 and claims_in_hand(P) or {}, {}, {}
+  for i, claim in ipairs(claims) do
+    ids[i], records[i] = read_claim(claim)
+    for _, id in ipairs(ids[i]) do add_payloads(P .. 'claim:' .. id, id) end
+  end
+  if #reply > 0 then return 'claim:each' end
+  for i, claim in ipairs(claims) do
+    local lease, mark = redis.call('HGET', P .. 'away', claim.name), claim.epoch .. ' ' .. claim.number
+    for _, id in ipairs(ids[i]) do
+      local is_cancelled = redis.call('HGET', P .. 'cancels', id) == mark
+      if not is_full() then add(id, claim.name, lease, claim.last_due, records[i][id], is_cancelled and '1' or '') end
+    end
+  end
+  return #reply > 0 and 'away'
+end
+
 local function notes_of(key)
   local notes = redis.call('LRANGE', key, 0, -1)
   for i, note in ipairs(notes) do notes[i] = #note .. ':' .. note end
@@ -113,7 +133,7 @@ local function pack_side(name, kind)
   end
 end
 
-local what = pack_jobs('due', 'payloads') or pack_jobs('morgue', 'morgue:payloads')
+local what = pack_claims() or pack_jobs('due', 'payloads') or pack_jobs('morgue', 'morgue:payloads')
 for _, side in ipairs(what and {} or SIDES) do
   if redis.call('EXISTS', P .. side[1]) == 1 then
     what = pack_side(unpack(side)) or side[1]

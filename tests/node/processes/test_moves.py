@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 from typing import Any
 
 import pytest
 
+from lowkiq.admin.resharding import read_layout
 from lowkiq.job import shard_of
 from lowkiq.queue.shard import Shard
 from tests.node.nodes import NodeProcess, Nodes, overlaps
@@ -43,6 +45,12 @@ def owners(nodes: Nodes) -> list[str | None]:
 def pids_of(nodes: Nodes) -> set[int]:
     """Who owns shards; 0: nobody."""
     return {int(name.split(":")[1]) if name else 0 for name in owners(nodes)}
+
+
+def has_shards(nodes: Nodes, shards_count: int) -> bool:
+    """The queue has so many, and none of those before."""
+    layout = read_layout(nodes.app.caller, nodes.namespace, "jobs")
+    return layout is not None and not layout.is_moving and layout.shards_count == shards_count
 
 
 def begin(nodes: Nodes, **options: Any) -> tuple[NodeProcess, list[str]]:
@@ -148,3 +156,29 @@ def test_a_node_that_comes_back_has_its_part_at_once(make_nodes: Callable[..., N
     wait_until(lambda: pids_of(nodes) == {first.pid, second.pid}, within=60)
     strangers_run(nodes, "back")
     end(nodes, slow)
+
+
+@pytest.mark.parametrize("counts", [(8,), (6, 4)])
+def test_a_queue_is_resharded_though_jobs_of_it_last(nodes: Nodes, counts: tuple[int, ...]) -> None:
+    """Also again: what runs is told of where its ids have gone to."""
+    first, slow = begin(nodes)
+    second = nodes.start(node=ELASTIC).wait_ready()
+    for shards_count in counts:
+        nodes.worker.actions.reshard(shards_count)
+        wait_until(partial(has_shards, nodes, shards_count), within=120)
+        strangers_run(nodes, f"of-{shards_count}-")
+    end(nodes, slow)
+    assert not first.logged("claim_restored") and not second.logged("claim_restored")
+
+
+def test_jobs_that_fail_or_keep_something_do_so_though_their_shard_was_moved(nodes: Nodes) -> None:
+    nodes.push({"id": "a", "payload": {"gate": "go", "failures": 1, "checkpoint": "half"}})
+    first = nodes.start(threads_per_node=6, node=ELASTIC).wait_ready()
+    wait_until(lambda: nodes.is_at("go"), within=60)
+    nodes.worker.actions.reshard(3)
+    wait_until(lambda: first.logged("resharded"), within=120)
+    nodes.open("go")
+    wait_until(lambda: nodes.metrics().failed == 1, within=60)
+    nodes.worker.actions.perform_now(["a"])
+    wait_until(nodes.is_done, within=60)
+    assert nodes.metrics().processed == 1

@@ -29,10 +29,15 @@ end
 --@ shard refuse owner
 --@ claimed find
 --@ away lease
--- The claim with that number of a node's, be it away. Returns a refusal, or nil and the claim, nil if it is over.
+-- The claim with that number of a node's, be it away. Returns a refusal, or nil and the claim, nil if it is over. One that
+-- moves is left alone until it has come with all that belongs to its ids.
 local function held_claim(P, node, epoch, number)
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'claim')
   if owner[1] == node and owner[2] == epoch then return nil, find_claim(P, number, tonumber(owner[3]) or 0) end
+  local moved_to = string.match(redis.call('HGET', P .. 'meta', 'layout') or '', '^(.*):moved$') -- moving.lua
+  if moved_to then return refuse('RESHARDED', moved_to) end
+  local from = string.match(number, '@(%d+)$')
+  if from and redis.call('HEXISTS', P .. 'feeders', from) == 1 then return refuse('MOVING', string.match(P, '{(.*)}')) end
   local name = epoch .. ':' .. number
   local text = redis.call('HGET', P .. 'away', name)
   local lease = parse_away(text)
@@ -64,6 +69,7 @@ end
 -- (`dead` has what it ran, by its name). Returns how many jobs were restored, and buried, and how many claims are away still.
 local function restore_away(P, claims, clock, due_by, dead, max_crashes)
   local restored, buried, left = 0, 0, 0
+  if redis.call('EXISTS', P .. 'feeders') == 1 then return 0, 0, #claims end -- they are on their way
   for _, claim in ipairs(claims) do
     local lease = claim.epoch and parse_away(redis.call('HGET', P .. 'away', claim.name))
     local ran = lease and dead[lease.node]

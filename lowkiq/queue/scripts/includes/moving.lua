@@ -26,7 +26,7 @@ end
 -- each beside a zset for every id in it.
 local SIDES = {
   {'retries', 'zset'}, {'blocked', 'zset'}, {'held', 'zset'}, {'holds', 'hash'}, {'behind', 'hash'}, {'errors', 'hash'},
-  {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'morgue:tags', 'hash'},
+  {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'claimed_tags', 'hash'}, {'morgue:tags', 'hash'},
   {'morgue:errors', 'hash'}, {'morgue:newer', 'hash'}, {'tracks', 'hash'},
   {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'}, {'heard', 'hash'}, {'outbox', 'zset'},
   {'recurring', 'hash'}, {'recur_last', 'hash'}, {'recurs', 'zset'}, {'waits', 'hash'}, {'waiters', 'zset'},
