@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
+from lowkiq import clock
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call
@@ -18,6 +20,10 @@ MAX_CLAIM = 1_000
 #: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
+
+#: Each time that a node asks for a lease has a number, behind those of an earlier process of the same name: what comes
+#: after it has asked again is late.
+_asked: Final = count(int(clock.real() * 1e6))
 
 #: Parked ids that are looked at in one script.
 PARKED: Final = 200
@@ -206,7 +212,7 @@ class Shard:
         death. A holder learns that a node which is no foster wants the shard. Pushes ring the list `bell`, or else the
         node's doorbell.
         """
-        arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), bell]
+        arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), bell, next(_asked)]
         return Call("acquire", self._keys, [*arguments, *self._dead(dead_nodes)], _acquired)
 
     def _dead(self, dead_nodes: Sequence[DeadNode]) -> list[str]:

@@ -388,4 +388,4 @@ def test_an_emptied_queue_leaves_only_its_layout_and_epoch(app):
     lease.release("lease")
     assert shard.names() == {"meta", "owner"}
     assert set(shard.dump()) == {shard.key("meta"), shard.key("owner"), f"{app.settings.namespace}:queues".encode()}
-    assert set(shard.redis.hkeys(shard.key("owner"))) == {b"epoch"}
+    assert set(shard.redis.hkeys(shard.key("owner"))) == {b"epoch", b"asker", b"asked"}

@@ -85,7 +85,8 @@ def test_a_released_lease_leaves_only_its_epoch(shard):
     lease.claim()
     lease.abandon()
     lease.release("lease")
-    assert shard.redis.hgetall(shard.key("owner")) == {b"epoch": lease.epoch.encode()}
+    assert shard.redis.hkeys(shard.key("owner")) == [b"epoch", b"asker", b"asked"], "who asked last, and its number"
+    assert shard.owner("epoch") == lease.epoch
 
 
 def test_a_release_rings_the_node_that_stands_by_for_the_shard(shard):

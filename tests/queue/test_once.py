@@ -16,7 +16,7 @@ from lowkiq.queue.push import Producer
 from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.senders import Sender, Senders, Stamp
 from lowkiq.transport.server import Connections
-from tests.queue.shard_driver import ShardDriver
+from tests.queue.shard_driver import Lease, ShardDriver
 
 
 class Clerk:
@@ -215,3 +215,30 @@ def test_letters_that_arrive_behind_later_ones_push_nothing_again(app: Lowkiq):
     with pytest.raises(Late):
         app.caller.run(of_an_owner_before)
     assert app.caller.run(letters._receive(shard.shard, [letter(3, b"v3")], ("lowkiq:{src:0}:", "8"))) == 1
+
+
+# ── leases ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_acquire_that_comes_twice_or_late_takes_nothing_from_its_node(shard):
+    shard.push("a")
+    late, again = (shard.shard.acquire("a", 60.0, 3) for _ in range(2))
+    owned = shard.caller.run(again)
+    lease = Lease(shard, "a", owned.epoch)
+    assert [job.id for job in lease.claim()] == ["a"]
+    before = shard.jobs()
+    assert shard.caller.run(again).epoch == owned.epoch
+    with pytest.raises(Late):
+        shard.caller.run(late)
+    assert shard.jobs() == before
+    assert lease.ack("a").acked == 1
+
+
+def test_an_acquire_that_comes_after_its_node_has_given_back_the_shard_does_not_take_it(shard):
+    late, again = (shard.shard.acquire("a", 60.0, 3) for _ in range(2))
+    Lease(shard, "a", shard.caller.run(again).epoch).release()
+    for call in (late, again):
+        with pytest.raises(Late):
+            shard.caller.run(call)
+    assert shard.owner("node") is None
+    assert shard.lease("a").renew(), "it may ask anew"

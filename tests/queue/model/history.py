@@ -557,7 +557,7 @@ class History:
         self.ask(last, last.release("lease"), "well")
         self.witness.at_the_end(self.state)
         assert self.shard.names() == {"meta", "owner"}
-        assert set(self.shard.redis.hkeys(self.shard.key("owner"))) == {b"epoch"}
+        assert set(self.shard.redis.hkeys(self.shard.key("owner"))) == {b"epoch", b"asker", b"asked"}
 
 
 def _number(name: ClaimName) -> int:
