@@ -114,7 +114,7 @@ class Nodes(Ground):
             limit, payloads = random.choice((1, 2, 4)), 100
             for capability in self.capabilities:
                 few, least = capability.limit(random)
-                limit, payloads = few or limit, least or payloads
+                limit, payloads = min(few or limit, limit), min(least or payloads, payloads)
             self.heard_of_claim(lease, self.run(self.claim_call(lease, limit, payloads)))
 
     def may_claim(self, leases: Iterable[Lease]) -> list[Lease]:
