@@ -111,11 +111,15 @@ class Nodes(Ground):
         shard = random.choice(self.shards)
         lease = self.leases.get(shard.prefix) or self.acquire(shard)
         if lease and len(lease.hands) < MOST_HANDS and self.may_claim([lease]):
-            limit, payloads = random.choice((1, 2, 4)), 100
-            for capability in self.capabilities:
-                few, least = capability.limit(random)
-                limit, payloads = min(few or limit, limit), min(least or payloads, payloads)
-            self.heard_of_claim(lease, self.run(self.claim_call(lease, limit, payloads)))
+            self.heard_of_claim(lease, self.run(self.claim_call(lease, *self.limits(random))))
+
+    def limits(self, random: Random) -> tuple[int, int]:
+        """How many jobs a claim takes, and payloads of each."""
+        limit, payloads = random.choice((1, 2, 4)), 100
+        for capability in self.capabilities:
+            few, least = capability.limit(random)
+            limit, payloads = min(few or limit, limit), min(least or payloads, payloads)
+        return limit, payloads
 
     def may_claim(self, leases: Iterable[Lease]) -> list[Lease]:
         """Those of which their nodes may claim now."""

@@ -101,5 +101,6 @@ class World(Nodes):
         self.book = copy.deepcopy(self.book)
         self.rig.restore(dump)
         self.has_failed_over = True
+        self.sent = []  # what came to the old primary does not come to the new one
         for one, state in zip(self.capabilities, states, strict=True):
             one.state = copy.deepcopy(state)

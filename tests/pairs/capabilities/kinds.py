@@ -52,7 +52,7 @@ class Kinds(Capability):
             lease.number -= 1
             world.settle_hand(hand, Outcome(acked=list(hand.jobs)))
             if not lease.is_lost and world.may_claim([lease]):
-                world.heard_of_claim(lease, world.run(world.claim_call(lease, 2, 10)))
+                world.heard_of_claim(lease, world.run(world.claim_call(lease, *world.limits(random))))
         else:
             world.lose(lease)
 

@@ -6,7 +6,7 @@ from random import Random
 
 from lowkiq.admin.jobs import pausing
 from tests.pairs.capability import Capability
-from tests.pairs.jobs import Hand
+from tests.pairs.jobs import Hand, Lease
 
 
 class Pause(Capability):
@@ -29,9 +29,24 @@ class Pause(Capability):
     def rest(self, random: Random) -> None:
         """A node says that it starts nothing more."""
         if self.world.leases:
-            lease = random.choice(list(self.world.leases.values()))
-            rests = self.world.run(lease.shard.rest(lease.node, lease.epoch, lease.number, sorted(lease.hands)))
-            self.world.tell(f"{lease.node} rests: {rests}")
+            self._rest(random.choice(list(self.world.leases.values())))
+
+    def _rest(self, lease: Lease) -> None:
+        """Claims of which it does not know go back."""
+        world = self.world
+        rests = world.run(lease.shard.rest(lease.node, lease.epoch, lease.number, sorted(lease.hands)))
+        world.tell(f"{lease.node} rests: {rests}")
+        if rests is not True:
+            return
+        known = {hand.key for hand in world.hands()}
+        for id, record in world.book.records.items():
+            if record.claim and record.claim[:2] == (lease.shard.prefix, lease.epoch) and record.claim not in known:
+                world.book.returned(id)
+                world.over(id, "released")
+
+    def heal(self) -> None:
+        for lease in list(self.world.leases.values()):
+            self._rest(lease)
 
     def on_started(self, hand: Hand, id: str) -> None:
         assert not self.state["is_paused"], f"pause: {id} starts"

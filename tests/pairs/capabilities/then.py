@@ -27,6 +27,7 @@ class Then(Following):
         self.random = Random(random.getrandbits(32))
         #: What is on its way, by its payload: of whom it follows, in which order, and as what; and what has arrived.
         self.state = {"under_way": {}, "arrived": set(), "count": 0, "latest": {}}
+        self.named = 0
         self._rows: dict[bytes, tuple[str, Row]] = {}
 
     def push_first(self, random: Random) -> None:
@@ -35,7 +36,8 @@ class Then(Following):
     def letters(self, hand: Hand, id: str) -> Iterable[bytes]:
         if id in FOLLOWS:
             row = self.world.new_row(self.random, FOLLOWS[id])
-            row.payload = b"%s>%s" % (id.encode(), row.payload)  # its name, also where payloads are equal
+            self.named += 1
+            row.payload = b"%s>%d" % (id.encode(), self.named)  # no other has it, also where payloads are equal
             self._rows[row.payload] = id, row
             yield push_letter(id, QUEUE, SHARDS, row.job)
 
