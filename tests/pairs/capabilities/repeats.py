@@ -12,7 +12,9 @@ MAY_CHANGE = {"owner": {"waiting", "until"}, "meta": {"merged", "pushed", "last_
 #: Who asks twice is told twice, which does no harm.
 OF_LETTERS = {"meta", "letters", "outbox", "waiters"}
 #: Calls of which that holds.
-ONCE = frozenset({"settle", "finish", "release", "claim", "receive", "fire", "recur", "put_back", "put_away"})
+ONCE = frozenset(
+    {"push", "push_apart", "settle", "finish", "release", "claim", "receive", "fire", "recur", "put_back", "put_away"}
+)
 
 
 class Repeats(Capability):
