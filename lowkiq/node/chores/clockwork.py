@@ -36,7 +36,7 @@ ADVICE: Final = "it is tried again in an hour: set it anew, or remove it (app.re
 LOOK: Final = 2.0
 #: Entries of a shard of which it is looked at a time whether they lie too far ahead; and seconds between.
 AHEAD: Final = 50
-LOOK_AHEAD: Final = 5.0
+LOOK_AHEAD: Final = 3.0
 #: Seconds until an entry that can't be read, or fired, is tried again.
 UNREADABLE: Final = 3_600.0
 
