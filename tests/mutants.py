@@ -241,7 +241,6 @@ MUTANTS = {
     ),
     "suspected_at_once": Mutant("deaths.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0", "false", "I7"),
     "crashes_once_more": Mutant("settle.lua", "died >= tonumber(max_crashes)", "died > tonumber(max_crashes)", "I7"),
-    "crashes_and_is_free": Mutant("settle.lua", "string.format('%.0f', died))\n    ran", "'0')\n    ran", "I7"),
     "crashes_uncounted": Mutant("settle.lua", "P .. 'crashes', id)) or 0) + 1", "P .. 'crashes', id)) or 0)", "I7"),
     "tried_without_pause": Mutant("claimed.lua", "pauses and pauses[id] or perform_in", "perform_in"),
     "buried_in_a_crowd": Mutant("deaths.lua", "if alone == claim.number .. ' ' .. id then", "if true then", "I7"),
