@@ -34,7 +34,7 @@ class Batch:
     """
     The job at the end is queued first, and waits; what is pushed inside runs meanwhile. It waits for every id that was
     pushed, once the block has ended. A block that raises, or whose process dies, leaves it waiting as open: a batch
-    with the same job at the end goes on with it, `actions.let_go` has it run, a delete ends it.
+    with the same job at the end goes on with it, `actions.stop_waiting` has it run, a delete ends it.
     """
 
     def __init__(self, app: Pusher, producer: Producer, on_done: EncodedJob) -> None:

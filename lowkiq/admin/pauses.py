@@ -42,8 +42,10 @@ class Hold(Pause, frozen=True, kw_only=True):
     """An id that is kept from running."""
 
     id: str
-    #: It waits for others; None: somebody holds it.
+    #: The jobs that it waits for; None: it waits for none.
     waits: Waits | None = None
+    #: Somebody holds it, who has to let it go; else it only waits.
+    by_person: bool = True
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -84,7 +86,9 @@ def waits_text(waits: Waits) -> str:
         return f"ends a batch to which more may come; {done}"
     told = f"waits for {some}{more}; {done}" if some else done
     if waits.circle:
-        told += f"; {', '.join(map(_job, waits.circle))} wait for one another: let one of them go, or delete it"
+        told += (
+            f"; {', '.join(map(_job, waits.circle))} wait for one another: have one of them wait no more, or delete it"
+        )
     return told
 
 
@@ -94,11 +98,12 @@ def _job(job: tuple[str, str]) -> str:
 
 
 def by_whom(pause: Pause) -> str:
-    """Who has paused it, and why; of an id that waits, for what."""
-    if isinstance(pause, Hold) and pause.waits:
-        return f": it {waits_text(pause.waits)}"
+    """Who has paused it, and why; of an id that waits, for what, too."""
     by = f" by {printable(pause.who, 80)}" if pause.who else ""
-    return f"{by}: {printable(pause.why, 200)}" if pause.why else by
+    told = f"{by}: {printable(pause.why, 200)}" if pause.why else by
+    if not (isinstance(pause, Hold) and pause.waits):
+        return told
+    return f"{told}; it also {waits_text(pause.waits)}" if pause.by_person else f": it {waits_text(pause.waits)}"
 
 
 def _who_and_why(told: bytes) -> tuple[str, str]:

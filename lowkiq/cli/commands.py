@@ -17,7 +17,7 @@ from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
-from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume, tenants
+from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume, stop_waiting, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
@@ -104,6 +104,7 @@ cli.command()(resume)
 cli.command(epilog=RESHARD_EPILOG)(reshard)
 cli.command()(hold)
 cli.command()(let_go)
+cli.command()(stop_waiting)
 cli.command()(held)
 cli.command()(tenants)
 cli.command("set", epilog=SET_EPILOG)(set_options)

@@ -71,10 +71,19 @@ def hold(
 
 
 def let_go(context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False) -> None:
-    """Has held ids run again."""
+    """Has held ids run again. Those that wait for others go on waiting: see stop-waiting."""
     with opened_app(require or context.obj) as app:
         count = with_ids(lambda some: actions_on(app, queue).let_go(some, who=who()), ids)
     typer.echo(json.dumps({"let_go": count}) if as_json else f"{count} let go")
+
+
+def stop_waiting(
+    context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False
+) -> None:
+    """Has jobs that wait for others run without those."""
+    with opened_app(require or context.obj) as app:
+        count = with_ids(lambda some: actions_on(app, queue).stop_waiting(some, who=who()), ids)
+    typer.echo(json.dumps({"stop_waiting": count}) if as_json else f"{count} wait no more")
 
 
 def held(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:

@@ -24,6 +24,8 @@ from lowkiq.settings import NAME
 PAGE: Final = 100
 PAGE_BYTES: Final = 1 << 20
 RECEIVED: Final = 50
+#: Seconds after which jobs that wait ask again for what they wait for, at first (waiting.lua).
+ASKS_AFTER: Final = 60.0
 #: Letters of a batch, at most: what follows from it is written in one script, as it is settled.
 MOST_LETTERS: Final = 1_000
 #: How many words a letter of each kind has, the id first.
@@ -223,10 +225,12 @@ def relay(caller: Caller, homes: Homes, outboxes: Sequence[Outbox]) -> Mapping[O
 
 def ask_again(shard: Shard, node: str, epoch: str, place: bytes, seconds: float) -> Call[bytes]:
     """
-    Writes letters that ask once more for some of what jobs of a shard wait for, if that was asked for as long ago, or
-    longer: for the case that somebody has not told them. Gives the place where to go on, b"0" at first and at the end.
+    Writes letters that ask once more for some of what jobs of a shard wait for, if they have not asked for so many
+    seconds, and longer if they have waited for long: for the case that somebody has not told them. Gives the place
+    where to go on, b"0" at first and at the end.
     """
-    return Call("ask_again", [shard.prefix], [node, epoch, shard.layout, place, seconds, PAGE], bytes)
+    words: list[Argument] = [node, epoch, shard.layout, place, ASKS_AFTER - seconds, PAGE]
+    return Call("ask_again", [shard.prefix], words, bytes)
 
 
 def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]) -> dict[Outbox, Exception]:

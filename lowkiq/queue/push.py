@@ -222,8 +222,8 @@ class Producer:
     def wait(self, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
         """
         Has a job that waits wait for these as well, "queue shards_count id" each; with `is_all` nothing more is to
-        come. False: it waits no more, as somebody has let it go or deleted it. Raises BeingResharded if its shard still
-        moves after `push_timeout`.
+        come. False: it waits no more, as somebody has had it run, or deleted it. Raises BeingResharded if its shard
+        still moves after `push_timeout`.
         """
         until = clock.monotonic() + self._push_timeout
         while True:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lowkiq import InvalidJob, Lowkiq
+from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.pauses import Waits, by_whom
 from tests.node.driven import burst
 
@@ -62,7 +63,7 @@ def test_a_job_waits_for_one_in_the_morgue_until_that_is_deleted(shop: Shop) -> 
     assert shop.ran == ["bad", "report"]
 
 
-def test_somebody_lets_a_waiting_job_go(shop: Shop) -> None:
+def test_somebody_has_a_waiting_job_run(shop: Shop) -> None:
     shop.fail.add("bad")
     shop.orders.perform_async([{"id": "bad"}])
     shop.reports.perform_async([{"id": "report", "after": [(shop.orders, "bad")]}])
@@ -70,7 +71,8 @@ def test_somebody_lets_a_waiting_job_go(shop: Shop) -> None:
     (held,) = shop.reports.queries.held()
     assert held.waits == Waits(1, 1, (("orders", "bad"),))
     assert by_whom(held) == ": it waits for orders bad; 0 of 1 are done"
-    assert shop.reports.actions.let_go(["report"]) == 1
+    assert shop.reports.actions.let_go(["report"]) == 0, "nobody holds it"
+    assert shop.reports.actions.stop_waiting(["report"]) == 1
     burst(shop.app)
     assert shop.ran == ["bad", "report"]
 
@@ -118,3 +120,142 @@ def test_jobs_that_wait_for_one_another_are_refused(shop: Shop) -> None:
         shop.reports.perform_async(
             [{"id": "a", "after": [(shop.reports, "b")]}, {"id": "b", "after": [(shop.reports, "a")]}]
         )
+
+
+@pytest.fixture
+def waiting(shop: Shop) -> Shop:
+    """Its job "report" waits for "bad", which is dead."""
+    shop.fail.add("bad")
+    shop.orders.perform_async([{"id": "bad"}])
+    shop.reports.perform_async([{"id": "report", "payload": n, "after": [(shop.orders, "bad")]} for n in range(2)])
+    burst(shop.app)
+    assert shop.ran == ["bad"]
+    return shop
+
+
+def goes_on_waiting(shop: Shop) -> None:
+    """Raises AssertionError if the report has run, or does not once it may."""
+    burst(shop.app)
+    assert shop.ran == ["bad"], "it ran too early"
+    (held,) = shop.reports.queries.held()
+    assert held.waits == Waits(1, 1, (("orders", "bad"),))
+    assert not held.by_person
+    shop.orders.actions.morgue_delete(["bad"])
+    burst(shop.app)
+    assert shop.ran == ["bad", "report"]
+    assert shop.reports.queries.held() == []
+
+
+def test_to_let_go_of_a_hold_does_not_end_a_wait(waiting: Shop) -> None:
+    actions = waiting.reports.actions
+    assert actions.hold(["report"], "a customer called", who="ann") == 1
+    (held,) = waiting.reports.queries.held()
+    assert held.by_person
+    assert by_whom(held) == " by ann: a customer called; it also waits for orders bad; 0 of 1 are done"
+    assert actions.let_go(["report"]) == 1
+    assert actions.let_go(["report"]) == 0
+    goes_on_waiting(waiting)
+
+
+def test_a_job_that_waits_no_more_may_still_be_held(waiting: Shop) -> None:
+    actions = waiting.reports.actions
+    actions.hold(["report"])
+    assert actions.stop_waiting(["report", "another"]) == 1
+    burst(waiting.app)
+    assert waiting.ran == ["bad"]
+    assert actions.let_go(["report"]) == 1
+    burst(waiting.app)
+    assert waiting.ran == ["bad", "report"]
+
+
+def test_what_has_come_to_its_end_may_still_be_held(waiting: Shop) -> None:
+    waiting.reports.actions.hold(["report"])
+    waiting.orders.actions.morgue_delete(["bad"])
+    burst(waiting.app)
+    assert waiting.ran == ["bad"]
+    waiting.reports.actions.let_go(["report"])
+    burst(waiting.app)
+    assert waiting.ran == ["bad", "report"]
+
+
+def undoable(shop: Shop) -> UndoableActions:
+    return UndoableActions(shop.app.caller, shop.app.shards("reports", 2), max_id_bytes=500)
+
+
+def test_what_is_undone_goes_on_waiting(waiting: Shop) -> None:
+    actions = undoable(waiting)
+    deleted = actions.delete_and_keep("held", ["report"])
+    burst(waiting.app)
+    assert deleted.undo
+    assert actions.put_back(deleted.undo) == 1
+    assert actions.put_back(deleted.undo) == 0
+    goes_on_waiting(waiting)
+
+
+def test_what_is_revived_goes_on_waiting(waiting: Shop) -> None:
+    waiting.reports.actions.kill(["report"])
+    burst(waiting.app)
+    assert waiting.reports.actions.morgue_queue_up(["report"]) == 1
+    goes_on_waiting(waiting)
+
+
+def test_what_is_deleted_from_the_morgue_and_undone_goes_on_waiting_when_it_is_revived(waiting: Shop) -> None:
+    waiting.reports.actions.kill(["report"])
+    actions = undoable(waiting)
+    deleted = actions.delete_and_keep("morgue", ["report"])
+    assert deleted.undo
+    actions.put_back(deleted.undo)
+    actions.morgue_queue_up(["report"])
+    goes_on_waiting(waiting)
+
+
+@pytest.mark.parametrize("way", ["revive", "undo"])
+def test_what_was_done_meanwhile_is_not_waited_for(waiting: Shop, way: str) -> None:
+    """It asks anew when it is back: nobody tells again what it was told while it was away."""
+    actions = undoable(waiting)
+    undo = actions.delete_and_keep("held", ["report"]).undo if way == "undo" else ""
+    if way == "revive":
+        actions.kill(["report"])
+    waiting.orders.actions.morgue_delete(["bad"])
+    burst(waiting.app)
+    actions.put_back(undo) if undo else actions.morgue_queue_up(["report"])
+    burst(waiting.app)
+    assert waiting.ran == ["bad", "report"]
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_a_job_that_comes_back_to_one_that_waits_waits_for_all(waiting: Shop, kills: bool) -> None:
+    actions = undoable(waiting)
+    undo = "" if kills else actions.delete_and_keep("held", ["report"]).undo
+    if kills:
+        actions.kill(["report"])
+    waiting.fail.add("worse")
+    waiting.orders.perform_async([{"id": "worse"}])
+    burst(waiting.app)
+    waiting.reports.perform_async([{"id": "report", "after": [(waiting.orders, "worse")]}])
+    actions.put_back(undo) if undo else actions.morgue_queue_up(["report"])
+    for id in ("bad", "worse"):
+        burst(waiting.app)
+        assert waiting.ran == ["bad", "worse"]
+        waiting.orders.actions.morgue_delete([id])
+    burst(waiting.app)
+    assert waiting.ran == ["bad", "worse", "report"]
+
+
+def test_what_is_dropped_for_good_is_waited_for_no_more(waiting: Shop) -> None:
+    waiting.reports.actions.kill(["report"])
+    waiting.reports.actions.morgue_delete(["report"])
+    waiting.orders.actions.morgue_delete(["bad"])
+    burst(waiting.app)
+    left: Any = waiting.app.redis().keys("*:{reports:*")
+    assert not [key for key in left if any(name in key for name in (b"wait", b"held", b"asks", b"morgue"))]
+
+
+def test_a_batch_ends_whose_last_job_is_dead(shop: Shop) -> None:
+    with shop.app.batch(on_done=(shop.reports, {"id": "end"})) as batch:
+        batch.push(shop.orders, [{"id": "one"}])
+        shop.reports.actions.kill(["end"])
+    burst(shop.app)
+    shop.reports.actions.morgue_queue_up(["end"])
+    burst(shop.app)
+    assert shop.ran == ["one", "end"]

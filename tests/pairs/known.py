@@ -20,14 +20,10 @@ def _known(capabilities: str, begins: str, why: str) -> Known:
 LOST_CHUNK = "a failover loses what a new shard has just adopted, and the mover goes on to drop it from the old one"
 
 KNOWN: tuple[Known, ...] = (
-    _known("after", "after:", "a second `after` is satisfied by the answer to the first (audit 26)"),
-    _known("batch", "after:", "the same (audit 26)"),
-    _known("after hold", "after:", "to let go ends what it waits for (audit 23)"),
     _known("repeats then", "I5: receive,", "a late receive pushes again (audit 12)"),
     _known("repeats undo", "I5: put_away,", "a late deletion deletes what came after it (audit 14)"),
     _known("failover reshard", "I3:", LOST_CHUNK),
     _known("failover reshard", "I6:", LOST_CHUNK),
-    _known("batch hold", "after:", "the same (audit 23)"),
 )
 
 

@@ -16,6 +16,7 @@ from tests.queue.following_world import (
     many_wait_for_one,
     the_dead_are_waited_for,
     what_follows_keeps_its_order,
+    who_asks_anew_in_a_new_shard_is_not_told_of_before,
     who_waits_anew_is_not_told_of_before,
     who_was_paused_past_his_lease_sends_nothing,
 )
@@ -23,6 +24,7 @@ from tests.queue.following_world import (
 SCENES = (
     many_wait_for_one, a_run_is_waited_for, the_dead_are_waited_for, who_waits_anew_is_not_told_of_before,
     who_was_paused_past_his_lease_sends_nothing, what_follows_keeps_its_order,
+    who_asks_anew_in_a_new_shard_is_not_told_of_before,
 )  # fmt: skip
 
 SEEDS = 100
@@ -58,11 +60,22 @@ MUTANTS = {
     ),
     "letters_left_behind": ("moving.lua", ", {'outbox', 'zset'}", ""),
     "heard_left_behind": ("moving.lua", "{'heard', 'hash'}, ", ""),
-    "waits_left_behind": ("moving.lua", "{'waits', 'hash'}, ", ""),
-    "forgets_a_waiter": ("waiting.lua", "redis.call('ZADD', P .. 'waiters:' .. id, number, who)", ""),
-    "told_with_any_token": (
-        "receive.lua", "is_news = string.match(redis.call('HGET', P .. 'waits', id) or '', '^%d+') == ARGV[at + 3]",
-        "is_news = redis.call('HEXISTS', P .. 'waits', id) == 1",
+    "waits_left_behind": ("moving.lua", "{'waits', 'hash', 'each'}, ", ""),
+    "answered_before_it_was_asked": (
+        "adopt.lua", "redis.call('ZADD', P .. index .. ':' .. id, 'GT'", "redis.call('ZADD', P .. index .. ':' .. id",
+    ),
+    "undone_without_waiting": ("put_back.lua", "  if done then wait_again(", "  if false then wait_again("),
+    "revived_without_waiting": ("revive.lua", "    if done then\n", "    if false then\n"),
+    "back_and_not_asked": ("waiting.lua", "for i = 1, #names, 2 do ask_for(", "for i = 1, 0 do ask_for("),
+    "a_hold_ends_a_wait": ("let_go.lua", "if redis.call('HEXISTS', P .. 'waits', id) == 0 then", "if true then"),
+    "a_wait_ends_a_hold": ("waiting.lua", "return redis.call('HEXISTS', P .. 'holds', id) == 0 and ", "return "),
+    "answered_before_the_further_question": (
+        "waiting.lua", "    redis.call('ZADD', P .. 'waits:' .. id, number, name)\n    ask_for",
+        "    redis.call('ZADD', P .. 'waits:' .. id, 'NX', number, name)\n    ask_for",
+    ),
+    "forgets_a_waiter": ("waiting.lua", "redis.call('ZADD', P .. 'waiters:' .. id, 'NX', number, who)", ""),
+    "told_with_any_number": (
+        "receive.lua", "is_news = asked and tonumber(asked) == tonumber(ARGV[at + 3])", "is_news = asked",
     ),
     "told_while_it_runs": ("waiting.lua", "    or claim_of(P, id) ~= nil", ""),
     "told_though_it_is_dead": (
@@ -72,7 +85,7 @@ MUTANTS = {
         "waiting.lua", "return redis.call('HEXISTS', P .. 'payloads', id) == 1 or", "return",
     ),
     "lets_go_after_the_first": (
-        "waiting.lua", " or redis.call('EXISTS', P .. 'waits:' .. id) == 1 then return false", " then return false",
+        "waiting.lua", "return redis.call('EXISTS', P .. 'waits:' .. id) == 0 and forget_waits", "return forget_waits",
     ),
     "is_not_held": ("waiting.lua", "redis.call('ZADD', P .. 'held', 'NX', stamp(now_us()), id)", ""),
     "tells_some_waiters": ("waiting.lua", "if #found < most then", "if true then"),

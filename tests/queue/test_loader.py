@@ -26,7 +26,8 @@ INCLUDES = sorted((ROOMS / "queue/scripts/includes").glob("*.lua"))
 #: What makes room, or keeps order while there is none.
 MAKE_ROOM = {"close_moved", "drop_moved", "end_feed", "feed", "mark_moved",
     "claim", "finish", "isolate", "settle", "renew", "acquire", "release", "abandon", "drop", "cancel", "rest", "pause",
-    "resume", "relay", "hold", "let_go", "unblock", "places", "keep_places", "rate", "renew_away", "restore_away",
+    "resume", "relay", "hold", "let_go", "stop_waiting", "unblock", "places", "keep_places", "rate", "renew_away",
+    "restore_away",
 }  # fmt: skip
 
 

@@ -35,6 +35,7 @@ GUARDED: Final[Mapping[str, Sequence[Any]]] = {
     "receive": ["lowkiq:{q:0}:", "1", "1", *LETTER],
     "recur": [ID, "", "entry", "1.0"],
     "revive": [1_000, ID],
+    "stop_waiting": [ID],
     "track": [1, 1_000, ID],
     "unblock": ["retry", ID],
     "wait": [ID, 1],
@@ -79,6 +80,7 @@ UNGUARDED: Final[Mapping[str, str]] = {
     "push_apart": "as push",
     "pause": "it is about the shard; feed tells it of the pause that comes",
     "resume": "it is about the shard; feed tells it of the pause that comes",
+    **dict.fromkeys(("renew_away", "restore_away"), "it is about claims that another node has in hand"),
     "watch": "it is about the shard",
 }  # fmt: skip
 

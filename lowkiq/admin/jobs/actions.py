@@ -26,7 +26,9 @@ CHUNK = 100
 #: Payloads of an id that a script merges at a time; the rest follows in the next.
 MERGE: Final = 1_000
 
-ActionName = Literal["perform_now", "revive", "retry", "skip", "bury", "delete", "cancel", "hold", "let_go"]
+ActionName = Literal[
+    "perform_now", "revive", "retry", "skip", "bury", "delete", "cancel", "hold", "let_go", "stop_waiting"
+]
 #: Stands for who does it and why (pauses.py).
 TOLD: Final = "who and why"
 
@@ -50,7 +52,12 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = 
         "delete": ("drop", "queue"),
         "hold": ("hold", TOLD),  # so that it does not run when somebody retries all
     },
-    "held": {"let_go": ("let_go",), "bury": ("bury", MERGE, "any"), "delete": ("drop", "queue")},
+    "held": {
+        "let_go": ("let_go",),
+        "stop_waiting": ("stop_waiting",),
+        "bury": ("bury", MERGE, "any"),
+        "delete": ("drop", "queue"),
+    },
     "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
 }
 
@@ -198,10 +205,23 @@ class Actions:
         return held
 
     def let_go(self, ids: Iterable[str | int], *, who: str = "") -> int:
-        """Ends that: what is queued of them is due at its own time, or now. Returns how many were held."""
+        """
+        Ends that: what is queued of them is due at its own time, or now. Returns how many were held. One that waits for
+        others (`after`) goes on waiting, held or not: `stop_waiting` ends that.
+        """
         ids = list(ids)
         gone = self.act("let_go", "held", ids)
         self._note("let go", f"{gone:,} of {len(ids):,} let go", "", who)
+        return gone
+
+    def stop_waiting(self, ids: Iterable[str | int], *, who: str = "") -> int:
+        """
+        Has jobs that wait for others (`after`) run without them, unless somebody holds them as well. Returns how many
+        have waited.
+        """
+        ids = list(ids)
+        gone = self.act("stop_waiting", "held", ids)
+        self._note("stop waiting", f"{gone:,} of {len(ids):,} wait no more", "", who)
         return gone
 
     def _note(self, kind: str, says: str, reason: str, who: str) -> None:

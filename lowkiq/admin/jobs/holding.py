@@ -70,8 +70,11 @@ def _of_shard(caller: Caller, shard: Shard, rows: Sequence[tuple[bytes, bytes | 
         told += caller.read([("HMGET", key, *some)], [None] * len(some))[0]
     found = [parse_hold(met, quoted(key), *row, text) for row, text in zip(rows, told, strict=True)]
     caller.met.tell(key, met)
-    waits = _read_waits(caller, shard, [id for (id, _), text in zip(rows, told, strict=True) if text is None])
-    return [msgspec.structs.replace(one, waits=waits.get(id)) for one, (id, _) in zip(found, rows, strict=True)]
+    waits = _read_waits(caller, shard, [id for id, _ in rows])
+    return [
+        msgspec.structs.replace(one, waits=waits.get(id), by_person=text is not None or id not in waits)
+        for one, (id, _), text in zip(found, rows, told, strict=True)
+    ]
 
 
 def _read_waits(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> dict[bytes, Waits]:
@@ -87,17 +90,16 @@ def _read_waits(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> dict[byte
         for id, text, left, names in zip(
             some, texts or [None] * len(some), rest[: len(some)], rest[len(some) :], strict=True
         ):
-            total = (text or b"").partition(b" ")[2]
-            if total.isdigit():
-                waits[id] = _waits(int(total), int(left or 0), names or [])
+            if text is not None:
+                waits[id] = _waits(int(text) if text.isdigit() else 0, int(left or 0), names or [])
     return waits
 
 
-def _waits(total: int, left: int, names: Sequence[bytes]) -> Waits:
+def _waits(done: int, left: int, names: Sequence[bytes]) -> Waits:
     texts = [name.decode("utf-8", KEPT_BYTES) for name in names]
     is_open = OPEN in texts  # it was asked for first, so it is among the first
     first: list[tuple[str, str]] = []
     for text in texts:
         with contextlib.suppress(ValueError):  # OPEN is no name; and anybody may write to Redis
             first.append(part_name(text))
-    return Waits(left - is_open, total, tuple(first), is_open)
+    return Waits(left - is_open, done + left - is_open, tuple(first), is_open)

@@ -8,6 +8,7 @@
 --@ tags copy
 --@ notes note
 --@ claimed by_hand bury unqueue
+--@ waiting bury
 local P = KEYS[1]
 local refusal = check_whole(P, ARGV[1])
 if refusal then return refusal end
@@ -23,6 +24,7 @@ for i = 4, #ARGV do
     if payloads_move(P .. 'payloads', P .. 'morgue:payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id
     else
+      bury_waits(P, id)
       unqueue(P, id)
       note(P, 'buried', id, '')
       reply[1] = reply[1] + 1

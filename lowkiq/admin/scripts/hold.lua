@@ -18,8 +18,8 @@ if not layout then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
 local since = stamp(now_us())
 for i = 3, #ARGV do
   local id = ARGV[i]
-  redis.call('HSET', P .. 'holds', id, ARGV[2])
-  if redis.call('ZADD', P .. 'held', 'NX', since, id) == 1 then
+  redis.call('ZADD', P .. 'held', 'NX', since, id)
+  if redis.call('HSET', P .. 'holds', id, ARGV[2]) == 1 then
     new = new + 1
     note(P, 'held', id, '')
   end

@@ -1,25 +1,26 @@
 --! allow-oom
--- let_go: have held ids be claimed again (holding.lua), those that wait for others (waiting.lua) among them: what is queued of
--- them is due at its own time, or now. Repeating it changes nothing.
+-- let_go: have ids be claimed again that a person holds (holding.lua): what is queued of them is due at its own time, or now. One
+-- that waits for others (waiting.lua) goes on waiting. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
 -- returns how many were held   errors: LAYOUT, NEWER, RESHARDED, MOVING
 --@ shard clock
 --@ moving whole
 --@ holding release
---@ waiting forget
 local P = KEYS[1]
 local refusal, _, last_score = check_whole(P, ARGV[1])
 if refusal then return refusal end
 
-local gone = {}
+local ended, free = 0, {}
 for i = 2, #ARGV do
   local id = ARGV[i]
-  if redis.call('ZREM', P .. 'held', id) == 1 then
-    redis.call('HDEL', P .. 'holds', id)
-    forget_waits(P, id)
-    gone[#gone + 1] = id
+  local is_held = redis.call('HDEL', P .. 'holds', id) == 1
+  if redis.call('HEXISTS', P .. 'waits', id) == 0 then
+    if redis.call('ZREM', P .. 'held', id) == 1 then free[#free + 1] = id end
+  elseif is_held then
+    note(P, 'let_go', id, '', 'it waits still')
+    ended = ended + 1
   end
 end
-release_held(P, shard_now(P, last_score), gone)
-return #gone
+release_held(P, shard_now(P, last_score), free)
+return ended + #free

@@ -5,8 +5,9 @@
 --       undone together, 4 seconds for which it is kept, then ids
 -- returns {how many were deleted, how many of that name are kept}   errors: LAYOUT, NEWER, RESHARDED, MOVING
 -- The hash undo:NAME has for each id where it was, when it was due or got into the morgue, its retry_count, error, what
--- held its payloads, deaths, deaths in a crowd, checkpoint, tags, tenant and rules (fewer.lua), each behind its length and a
--- colon, or as "-" if there is none. Several payloads are in the zset undo:NAME:ID.
+-- held its payloads, deaths, deaths in a crowd, checkpoint, tags, tenant, rules (fewer.lua), and how many are done of those that
+-- it waits for, each behind its length and a colon, or as "-" if there is none. Several payloads are in the zset undo:NAME:ID,
+-- and what it waits for in undo_waits:NAME:ID.
 --@ moving whole
 --@ payloads get
 --@ claimed drop_from
@@ -15,10 +16,17 @@ local P, which, kept = KEYS[1], ARGV[2], KEYS[1] .. 'undo:' .. ARGV[3]
 local refusal = check_whole(P, ARGV[1])
 if refusal then return refusal end
 local is_dead = which == 'morgue'
-local index, payloads, errors = 'due', 'payloads', 'errors'
-if is_dead then index, payloads, errors = 'morgue', 'morgue:payloads', 'morgue:errors' end
+local index, payloads, errors, waits = 'due', 'payloads', 'errors', 'waits'
+if is_dead then index, payloads, errors, waits = 'morgue', 'morgue:payloads', 'morgue:errors', 'morgue:waits' end
 
 local function read(name, id) return redis.call('HGET', P .. name, id) end
+
+-- Where it goes before it is gone from where it was: a rename does both.
+local function move(zset, to)
+  if redis.call('EXISTS', zset) == 0 then return end
+  redis.call('RENAME', zset, to)
+  redis.call('EXPIRE', to, ARGV[4])
+end
 
 local function put_away(id)
   local held = payloads_get(P .. payloads, id)
@@ -29,13 +37,10 @@ local function put_away(id)
     is_dead and 'morgue' or 'queue', at or '0', not is_dead and redis.call('ZSCORE', P .. 'retries', id),
     (is_dead or is_alone) and read(errors, id), held, is_alone and read('crashes', id),
     is_alone and read('crowds', id), is_alone and read('checkpoints', id), read(is_dead and 'morgue:tags' or 'tags', id),
-    read('tenants', id), not is_dead and read('rules', id),
+    read('tenants', id), not is_dead and read('rules', id), read(waits, id),
   }, ARGV[4])
-  if held == '*' then
-    -- Where it goes before it is gone from where it was: a rename does both.
-    redis.call('RENAME', P .. payloads .. ':' .. id, kept .. ':' .. id)
-    redis.call('EXPIRE', kept .. ':' .. id, ARGV[4])
-  end
+  move(P .. waits .. ':' .. id, P .. 'undo_waits:' .. ARGV[3] .. ':' .. id)
+  if held == '*' then move(P .. payloads .. ':' .. id, kept .. ':' .. id) end
 end
 
 local dropped = 0

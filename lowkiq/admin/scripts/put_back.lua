@@ -11,8 +11,10 @@
 --@ tags add
 --@ notes note
 --@ lanes hint again
+--@ waiting again
+--@ kept words
 --@ bell ring
-local P, kept = KEYS[1], KEYS[1] .. 'undo:' .. ARGV[2]
+local P, kept, waits_kept = KEYS[1], KEYS[1] .. 'undo:' .. ARGV[2], KEYS[1] .. 'undo_waits:' .. ARGV[2] .. ':'
 local refusal, _, last_score = check_whole(P, ARGV[1])
 if refusal then return refusal end
 local now = shard_now(P, last_score)
@@ -21,7 +23,7 @@ local running = ids_of(claims_in_hand(P, redis.call('HGET', P .. 'owner', 'claim
 -- What put_away has written.
 local function fields_of(record)
   local fields, at = {}, 1
-  for i = 1, 11 do
+  for i = 1, WORDS do
     local length = string.match(record, '^(%d+):', at)
     if length then at = at + #length + 1 end
     fields[i] = length and string.sub(record, at, at + length - 1) or false
@@ -42,11 +44,14 @@ local function is_record(where, at, retry_count, _, held)
     and (held == '*' or score and is_number(score))
 end
 
--- The zset of an id's payloads may have lapsed a moment before the rest; or it is back, and what came after it was refused.
-local function is_whole(id, where, held)
-  if held ~= '*' then return held end
-  local payloads = P .. (where == 'morgue' and 'morgue:' or '') .. 'payloads'
-  return redis.call('EXISTS', kept .. ':' .. id) == 1 or redis.call('HEXISTS', payloads, id) == 1
+-- A zset may have lapsed a moment before the rest; or it is back, and what came after it was refused.
+local function is_whole(id, where, held, done)
+  local place = P .. (where == 'morgue' and 'morgue:' or '')
+  local function is_there(zset, name)
+    return redis.call('EXISTS', zset) == 1 or redis.call('HEXISTS', place .. name, id) == 1
+  end
+  return held and (held ~= '*' or is_there(kept .. ':' .. id, 'payloads'))
+    and (not done or is_there(waits_kept .. id, 'waits'))
 end
 
 local function merge(payloads, id, held, zset)
@@ -70,21 +75,28 @@ local function merge_page(where, id, held)
   redis.call('ZREMRANGEBYRANK', zset, 0, PAGE - 1)
   redis.call('EXPIRE', zset, SECONDS)
   redis.call('EXPIRE', kept, SECONDS)
+  redis.call('EXPIRE', waits_kept .. id, SECONDS)
   return true
 end
 
-local function put_back(id, where, at, retry_count, error, held, crashes, crowds, checkpoint, tags, tenant, rule)
+local function put_back(id, where, at, retry_count, error, held, crashes, crowds, checkpoint, tags, tenant, rule, done)
   local zset = kept .. ':' .. id
   if tags then add_tags(P, where == 'morgue' and 'morgue:tags' or 'tags', id, tags) end
   if tenant then tenant_again(P, id, tenant) end
   if where == 'morgue' then
     note(P, 'buried', id, '', 'put back')
     merge(P .. 'morgue:payloads', id, held, zset)
+    if done then
+      redis.call('HINCRBY', P .. 'morgue:waits', id, done)
+      redis.call('PERSIST', waits_kept .. id)
+      join_waits(waits_kept .. id, P .. 'morgue:waits:' .. id)
+    end
     -- If it died again since, that is what is told of it.
     if not redis.call('ZSCORE', P .. 'morgue', id) then morgue_entry(P, id, error or '', at * 1000000) end
     return
   end
   note(P, 'pushed', id, '', redis.call('HEXISTS', P .. 'payloads', id) == 1 and 'put back, merged' or 'put back')
+  if done then wait_again(P, ARGV[1], id, done, waits_kept .. id) end
   local was_blocked = is_blocked(P, id)
   put_rule(P, id, rule)
   if not keep_with(P, id, held, zset) then merge(P .. 'payloads', id, held, zset) end
@@ -106,11 +118,11 @@ local returned, earliest, left = 0, math.huge, {}
 for i = 3, #ARGV do
   local record = redis.call('HGET', kept, ARGV[i])
   local fields = record and fields_of(record)
-  local is_sound = fields and is_record(unpack(fields, 1, 5)) and is_whole(ARGV[i], fields[1], fields[5])
+  local is_sound = fields and is_record(unpack(fields, 1, 5)) and is_whole(ARGV[i], fields[1], fields[5], fields[WORDS])
   if is_sound and merge_page(fields[1], ARGV[i], fields[5]) then
     left[#left + 1] = ARGV[i]
   elseif is_sound then
-    put_back(ARGV[i], unpack(fields, 1, 11))
+    put_back(ARGV[i], unpack(fields, 1, WORDS))
     redis.call('HDEL', kept, ARGV[i]) -- last: what fails before can be done again
     returned = returned + 1
     if fields[1] == 'queue' then earliest = math.min(earliest, fields[2] * 1000000) end

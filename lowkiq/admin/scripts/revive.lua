@@ -1,5 +1,5 @@
 -- revive: morgue → queue, at retry_count -1 and now, in the order of the ids here, or parked behind a run of the id, or
--- blocked with it (claimed.lua). What is told of its death is its last error, until it has run. Repeating it changes nothing.
+-- blocked with it (claimed.lua), or held, as it waits for others still (waiting.lua). What is told of its death is its last error, until it has run. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, then ids
 -- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER, RESHARDED, MOVING
@@ -10,6 +10,7 @@
 --@ claimed by_hand never
 --@ fewer keeping
 --@ notes note
+--@ waiting again
 --@ lanes hint
 --@ bell ring
 local P = KEYS[1]
@@ -25,7 +26,11 @@ for i = 3, #ARGV do
     local error = redis.call('HGET', P .. 'morgue:errors', id)
     local is_told = error and error ~= BY_HAND and redis.call('HEXISTS', P .. 'errors', id) == 0
     if is_told then redis.call('HSET', P .. 'errors', id, error) end
-    local left = 0
+    local done, left = redis.call('HGET', P .. 'morgue:waits', id), 0
+    if done then
+      wait_again(P, ARGV[1], id, done, P .. 'morgue:waits:' .. id)
+      redis.call('HDEL', P .. 'morgue:waits', id)
+    end
     if keep_with(P, id, redis.call('HGET', P .. 'morgue:payloads', id), P .. 'morgue:payloads:' .. id) then
       redis.call('HDEL', P .. 'morgue:payloads', id)
     else

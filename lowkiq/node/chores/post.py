@@ -17,7 +17,7 @@ from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.noted import Owned
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked
-from lowkiq.queue.letters import Homes, Outbox, ask_again, relay
+from lowkiq.queue.letters import ASKS_AFTER, Homes, Outbox, ask_again, relay
 
 logger = get_logger()
 
@@ -27,7 +27,7 @@ TOGETHER: Final = 100
 AGAIN_FROM: Final = 0.05
 AGAIN_TO = 5.0
 #: Seconds after which jobs that wait ask again for what they wait for, at first (ask_again.lua).
-ASK_AGAIN = 60.0
+ASK_AGAIN = ASKS_AFTER
 #: Seconds after which it is logged again that letters do not arrive.
 REMIND: Final = 30.0
 

@@ -166,8 +166,20 @@ local function adopt_claimed(id, name, text, last_due, record, is_cancelled)
   if is_cancelled == '1' then redis.call('HSET', P .. 'cancels', id, (string.gsub(name, ':', ' ', 1))) end
 end
 
+-- The earlier of two times.
+local function adopt_earliest(id, at) redis.call('ZADD', P .. what, 'LT', at, id) end
+
+local function adopt_tags(id, tags) add_tags(P, what, id, tags) end
+
+-- How a side merges with what this shard has of an id already. That is of pushes, which alone are not refused before all has
+-- come (check_whole); what they leave alone is as it was there, as are the sides that are not named here.
 local ADOPTS = {
-  debounced = adopt_debounced, tenants = adopt_tenant, spaced = adopt_spaced,
+  tags = adopt_tags, claimed_tags = adopt_tags, ['morgue:tags'] = adopt_tags, -- united
+  tenants = adopt_tenant, -- that of the push
+  debounced = adopt_debounced, spaced = adopt_spaced, -- the later time, as far as it may be moved
+  held = adopt_earliest, asks = adopt_earliest, -- of an id that waits
+  -- `waits` is as it was: nothing that an id waits for has been done here yet. What it waits for is united, and of two
+  -- questions for the same the later one counts.
   rules = function(id, rule)
     put_rule(P, id, rule)
     keep_by_rule(id)
@@ -178,9 +190,7 @@ local kinds = {}
 for _, side in ipairs(SIDES) do kinds[side[1]] = side[2] end
 
 local function adopt_side(side, id, value)
-  if side == 'tags' or side == 'claimed_tags' or side == 'morgue:tags' then
-    add_tags(P, side, id, value)
-  elseif ADOPTS[side] then
+  if ADOPTS[side] then
     ADOPTS[side](id, value)
   elseif kinds[side] == 'zset' then
     redis.call('ZADD', P .. side, 'NX', value, id)
@@ -191,7 +201,7 @@ end
 
 local function adopt_indexed(index, id, member, value)
   if member == '' then return adopt_side(index, id, value) end
-  redis.call('ZADD', P .. index .. ':' .. id, 'NX', value, member)
+  redis.call('ZADD', P .. index .. ':' .. id, 'GT', value, member)
 end
 
 if what == 'due' then

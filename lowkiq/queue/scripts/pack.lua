@@ -3,8 +3,9 @@
 -- ARGV  1 the mover, 2 epoch, 3 most rows, 4 most bytes (the last row may exceed it)
 -- returns {what, then of each row its words}; nothing if the shard is empty. What and words are those of adopt and
 --       drop_moved: 'away': id, the claim's name, its lease, its last_due, the record there, '1' if it is cancelled (away.lua)
---       · 'claim:each': id, payload, score, of such a claim · 'due' and 'morgue': id, when, record · 'payloads' and 'morgue:payloads': id, payload, score ·
---       'tracks': id, count, notes · 'outbox': id, number, name, record (letters.lua) · 'waits:each'
+--       · 'claim:each': id, payload, score, of such a claim · 'due' and 'morgue': id, when, record · 'payloads' and
+--       'morgue:payloads': id, payload, score · 'tracks': id, count, notes · 'outbox': id, number, name, record (letters.lua) ·
+--       'waits:each', 'morgue:waits:each'
 --       and 'waiters:each': id, member, score; or, where nothing more is in its zset, id, '', value · else: id, value
 -- errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
@@ -115,9 +116,9 @@ local function pack_indexed(name, kind)
   return name .. ':each'
 end
 
-local function pack_side(name, kind)
+local function pack_side(name, kind, each)
   if name == 'outbox' then return pack_letters() end
-  if name == 'waits' or name == 'waiters' then return pack_indexed(name, kind) end
+  if each then return pack_indexed(name, kind) end
   if kind == 'zset' then
     reply = redis.call('ZRANGE', P .. name, 0, most - 1, 'WITHSCORES')
     return

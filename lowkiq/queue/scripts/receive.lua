@@ -60,7 +60,8 @@ for at = 5, #ARGV, WORDS do
     push_all() -- what came before it is queued
     has_told = note_asked(P, id, ARGV[at + 3]) or has_told
   elseif kind == 'told' then
-    is_news = string.match(redis.call('HGET', P .. 'waits', id) or '', '^%d+') == ARGV[at + 3]
+    local asked = redis.call('ZSCORE', P .. 'waits:' .. id, ARGV[at + 4])
+    is_news = asked and tonumber(asked) == tonumber(ARGV[at + 3])
     if is_news and wait_no_more(P, id, ARGV[at + 4]) then freed[#freed + 1] = id end
   end
   if is_news then news = news + 1 end

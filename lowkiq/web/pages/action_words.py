@@ -66,7 +66,18 @@ WORDINGS: Final[Mapping[str, Wording]] = {
         others="were held already",
         in_flight="What runs is finished; what is pushed to it meanwhile is held.",
     ),
-    "let_go": Wording("Let go", "run again, each at its own time, or now", "let go", others="were not held"),
+    "let_go": Wording(
+        "Let go",
+        "run again, each at its own time, or now; those that wait for others go on waiting",
+        "let go",
+        others="were not held by anybody",
+    ),
+    "stop_waiting": Wording(
+        "Stop waiting",
+        "run without those jobs that they wait for, unless somebody holds them as well",
+        "made to wait no more",
+        others="waited for none",
+    ),
 }
 #: What one job is spared the question for: none of them loses anything.
 HARMLESS: Final = frozenset({"perform_now", "revive", "retry", "hold", "let_go"})

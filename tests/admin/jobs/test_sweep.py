@@ -114,7 +114,7 @@ def test_these_are_all_the_actions_there_are():
         *itertools.product(("due", "waiting", "scheduled"), ("bury", "delete", "cancel")),
         ("scheduled", "perform_now"),
         *itertools.product(("due", "waiting", "scheduled"), ("hold",)),
-        *itertools.product(("held",), ("let_go", "bury", "delete")),
+        *itertools.product(("held",), ("let_go", "stop_waiting", "bury", "delete")),
         *itertools.product(("blocked",), ("retry", "skip", "bury", "delete", "hold")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
@@ -180,7 +180,9 @@ def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
     push(work, ids, perform_in=PAST if view in {"retries", "waiting", "blocked"} else FUTURE)
     if view == "morgue":
         work.actions.kill(ids)
-    if view == "held":
+    if action == "stop_waiting":
+        work.perform_async([{"id": id, "after": [(work, "another")]} for id in ids])
+    elif view == "held":
         work.actions.hold(ids)
     if view == "retries":
         for shard in shards:
@@ -194,7 +196,7 @@ def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
             lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim()])
             lease.release("lease")
     assert last(start(action, Match(view))) == Progress(MANY, MANY)
-    stays = dict.fromkeys(("perform_now", "revive", "retry", "hold", "let_go"), (MANY, 0))
+    stays = dict.fromkeys(("perform_now", "revive", "retry", "hold", "let_go", "stop_waiting"), (MANY, 0))
     left = (stays | {"bury": (0, MANY)}).get(action, (0, 0))
     assert (len(ids_of(shards, "queued")), len(ids_of(shards, "morgue"))) == left
 
@@ -247,7 +249,7 @@ def test_a_job_that_was_renewed_meanwhile_is_left_alone(work, shards, start, mea
     assert ids_of(shards, "morgue") == ({"b"} if action == "bury" else set())
 
 
-@pytest.mark.parametrize(("view", "action"), [row for row in EVERY if row[1] not in {"hold", "let_go"}])
+@pytest.mark.parametrize(("view", "action"), [row for row in EVERY if row[1] not in {"hold", "let_go", "stop_waiting"}])
 def test_a_job_that_has_gone_meanwhile_is_seen_and_not_moved(work, shards, start, meanwhile, view, action):
     fail(shards, "a")
     if view == "waiting":

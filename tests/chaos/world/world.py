@@ -138,7 +138,7 @@ class World:
             for hold in waiting.queries.held():
                 if hold.waits and all(self._is_buried(*other) for other in hold.waits.first):
                     self._journal.write("let go", q=queues.WAITING, id=hold.id)
-                    waiting.actions.let_go([hold.id], who="the tests")
+                    waiting.actions.stop_waiting([hold.id], who="the tests")
 
     def _is_buried(self, queue: str, id: str) -> bool:
         return any(job.id == id for job in self.app.workers[queue].queries.morgue_find(id))

@@ -36,7 +36,10 @@ def test_a_circle_is_shown_and_how_far_a_wait_is(
     app.push(a, [{"id": "1", "after": [(b, "2")]}])
     burst(app)
     text = read(browser, "/queues/b/job?id=2").text
-    assert "it waits for a 1; 1 of 2 are done; b 2, a 1 wait for one another: let one of them go, or delete it" in text
+    assert (
+        "it waits for a 1; 1 of 2 are done; b 2, a 1 wait for one another: have one of them wait no more, or delete it"
+        in text
+    )
     page = browser.get("/queues/b/job?id=2").text
     assert '<progress max="2" value="1"' in page
     assert "wait for one another" in read(browser, "/queues/a/job?id=1").text

@@ -1,7 +1,8 @@
 -- `held` has the ids that somebody holds, by since when (Redis's clock), and `holds` who and why, as JSON. A held id is
 -- never claimed: what is due of it is parked when a claim meets it, as what waits behind a run is (parking.lua), at inf in
 -- `due`, with its own time in `behind`; and it stays there when such a run ends. Nothing of it is handed over: while an id
--- of the shard is held no claim is open (push.lua).
+-- of the shard is held no claim is open (push.lua). What waits for others (waiting.lua) is held in the same way, without
+-- `holds`.
 
 --- release
 --@ parking unpark

@@ -1,7 +1,10 @@
 -- What is kept of a deleted job, so that it can be undone (put_away.lua tells what its words are).
 
+--- words
+local WORDS = 12
+
 --- keep
-local WORDS = 11
+--@ kept words
 
 -- Notes a job under a name, for so many seconds; a word that there is not is false or nil.
 local function keep_job(kept, id, words, seconds)

@@ -11,12 +11,18 @@
 -- for and the shards_count that this begins with, then what its kind has. 'push' and 'forget' have the id, and a push the
 -- other words of one (push.lua).
 
---- write
+--- number
 --@ shard now
+-- The number of the next letter of a shard, at least: they rise.
+local function next_number(P)
+  return string.format('%.0f', math.max(now_us(), (tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0) + 1))
+end
+
+--- write
+--@ letters number
 -- Puts a letter into the outbox. It is named after its shard and number.
 local function write_letter(P, record)
-  local number = math.max(now_us(), (tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0) + 1)
-  local written = string.format('%.0f', number)
+  local written = next_number(P)
   local name = string.match(P, '{(.*)}') .. ':' .. written
   redis.call('HSET', P .. 'meta', 'posted', written)
   redis.call('HSET', P .. 'letters', name, record)

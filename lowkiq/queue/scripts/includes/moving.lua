@@ -22,14 +22,15 @@ local function fence_mover(P, node, epoch)
 end
 
 --- sides
--- What a shard knows of ids beside their payloads, and how it is kept: all of it moves after these. The last two are indexes,
--- each beside a zset for every id in it.
+-- What a shard knows of ids beside their payloads, and how it is kept: all of it moves after these. A third word, 'each', is
+-- for indexes, beside a zset for every id in it.
 local SIDES = {
   {'retries', 'zset'}, {'blocked', 'zset'}, {'held', 'zset'}, {'holds', 'hash'}, {'behind', 'hash'}, {'errors', 'hash'},
   {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'claimed_tags', 'hash'}, {'morgue:tags', 'hash'},
   {'morgue:errors', 'hash'}, {'morgue:newer', 'hash'}, {'tracks', 'hash'},
   {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'}, {'heard', 'hash'}, {'outbox', 'zset'},
-  {'recurring', 'hash'}, {'recur_last', 'hash'}, {'recurs', 'zset'}, {'waits', 'hash'}, {'waiters', 'zset'},
+  {'recurring', 'hash'}, {'recur_last', 'hash'}, {'recurs', 'zset'}, {'asks', 'zset'},
+  {'waits', 'hash', 'each'}, {'morgue:waits', 'hash', 'each'}, {'waiters', 'zset', 'each'},
 }
 
 --- whole

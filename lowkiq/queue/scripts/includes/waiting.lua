@@ -1,16 +1,19 @@
 -- Jobs that run after others (`after`), be those in any shard: until nothing is queued or runs of any of these ids, and none
--- is in the morgue. A job that waits is held (holding.lua), and `waits` has its id, with a token of this wait and how many it
--- has waited for in all; waits:<id> has for what, "queue shards_count id" or OPEN, by when that was asked for last. `holds` has it only if a
--- person holds it as well.
+-- is in the morgue. A job that waits is held (holding.lua), and `waits` has its id, with how many of those are done; `holds`
+-- has it only if a person holds it as well, and either ends by itself. waits:<id> has for what it waits, "queue shards_count id"
+-- or OPEN, each with the number of the question: whatever names it again asks anew, and an earlier answer counts no more.
 --
--- The shard of such an id is asked by a letter (letters.lua): 'ask' has that id, and who waits: "queue shards_count token
+-- The shard of such an id is asked by a letter (letters.lua): 'ask' has that id, and who waits: "queue shards_count number
 -- count id", of which count is the shards_count that this one was asked by.
--- What has nothing of the id tells so at once, by a letter 'told' with the id that waits, the token, and what it waited for.
--- Else `waiters` has the id, and waiters:<id> who waits, by the number of the outbox when that was asked, and once the id is
--- gone a letter "*id" in the outbox is turned into one to each who had asked before, some at a time.
+-- What has nothing of the id tells so at once, by a letter 'told' with the id that waits, the number, and what it waited for.
+-- Else `waiters` has the id, and waiters:<id> who waits, by the number of the outbox when that was asked first, and once the id
+-- is gone a letter "*id" in the outbox is turned into one to each who had asked before, some at a time.
 --
--- Whoever waits asks again now and then (ask_again.lua), so it does no harm if something does not tell that an id is gone: an
--- older Lowkiq, or a Redis that has lost its last writes. To be told twice changes nothing, nor does it with an earlier token.
+-- Whoever waits asks again now and then (ask_again.lua), so it does no harm if something does not tell that an id is gone, such
+-- as a Redis that has lost its last writes: `asks` has when. To be told twice changes nothing.
+--
+-- A job that is killed, or deleted, takes along what it waits for: `morgue:waits` and morgue:waits:<id> have it while it is dead,
+-- the record of put_away and undo_waits:<name>:<id> while it can be undone. When it is back it asks anew.
 
 --- joined
 -- Words, each behind its length and a colon.
@@ -42,53 +45,114 @@ end
 --- ask
 --@ waiting joined queue
 --@ letters write
-local function ask_for(P, id, token, count, name)
+local function ask_for(P, id, number, count, name)
   local queue, shards_count, other = string.match(name, '^(%S+) (%d+) (.*)$')
-  write_letter(P, joined(id, 'ask', queue, shards_count, other, queue_here(P) .. ' ' .. count .. ' ' .. token .. ' ' .. shards_count .. ' ' .. id))
+  if not queue then return end -- OPEN
+  local who = queue_here(P) .. ' ' .. count .. ' ' .. number .. ' ' .. shards_count .. ' ' .. id
+  write_letter(P, joined(id, 'ask', queue, shards_count, other, who))
 end
 
 --- open
 local OPEN = ':open' -- no queue's name has a colon: more is to come of what it waits for
 
+--- first
+local ASKS_AFTER = 60 * 1000000 -- microseconds until who waits asks again, at first
+
+--- begin
+--@ shard now stamp
+--@ waiting first
+
+-- An id waits from now on, and is held.
+local function begin_wait(P, id)
+  if redis.call('HSETNX', P .. 'waits', id, '0') == 0 then return end
+  redis.call('HDEL', P .. 'owner', 'open')
+  redis.call('ZADD', P .. 'held', 'NX', stamp(now_us()), id)
+  redis.call('ZADD', P .. 'asks', stamp(now_us() + ASKS_AFTER), id)
+end
+
 --- wait
---@ shard now stamp layout
---@ waiting ask open
---@ letters post
+--@ shard layout
+--@ waiting begin ask
+--@ letters number post
 
 -- A queued id is to run after these: a list of "queue shards_count id". `others` may have OPEN among them.
 local function wait_for(P, layout_here, id, others)
-  local token, known = string.match(redis.call('HGET', P .. 'waits', id) or '', '^(%d+) (%d+)$')
-  if not token then
-    token, known = string.format('%.0f', now_us()), 0
-    redis.call('ZADD', P .. 'held', 'NX', stamp(now_us()), id)
-    redis.call('HDEL', P .. 'owner', 'open')
-  end
   local _, count = parse_layout(layout_here)
-  local at, new = string.format('%.0f', now_us()), 0
+  begin_wait(P, id)
   for _, name in ipairs(others) do
-    if redis.call('ZADD', P .. 'waits:' .. id, 'NX', at, name) == 1 and name ~= OPEN then
-      ask_for(P, id, token, count, name)
-      new = new + 1
-    end
+    local number = next_number(P)
+    redis.call('ZADD', P .. 'waits:' .. id, number, name)
+    ask_for(P, id, number, count, name)
   end
-  redis.call('HSET', P .. 'waits', id, token .. ' ' .. string.format('%d', known + new))
   ring_post(P)
 end
 
 --- end
+--@ waiting forget open
 -- An id waits no more for that. Returns whether it may run: it waits for nothing, and nobody holds it.
 local function wait_no_more(P, id, name)
-  if redis.call('ZREM', P .. 'waits:' .. id, name) == 0 or redis.call('EXISTS', P .. 'waits:' .. id) == 1 then return false end
-  redis.call('HDEL', P .. 'waits', id)
-  return redis.call('HEXISTS', P .. 'holds', id) == 0 and redis.call('ZREM', P .. 'held', id) == 1
+  if redis.call('ZREM', P .. 'waits:' .. id, name) == 0 then return false end
+  if string.sub(name, 1, #OPEN) ~= OPEN then redis.call('HINCRBY', P .. 'waits', id, 1) end
+  return redis.call('EXISTS', P .. 'waits:' .. id) == 0 and forget_waits(P, id)
 end
 
 --- forget
--- An id is gone, or somebody has let it go: it waits for nothing.
+-- An id is gone, waits for nothing more, or is to run without that. Returns whether it may run.
 local function forget_waits(P, id)
-  if redis.call('HDEL', P .. 'waits', id) == 0 then return end
+  if redis.call('HDEL', P .. 'waits', id) == 0 then return false end
   redis.call('UNLINK', P .. 'waits:' .. id)
-  if redis.call('HEXISTS', P .. 'holds', id) == 0 then redis.call('ZREM', P .. 'held', id) end
+  redis.call('ZREM', P .. 'asks', id)
+  return redis.call('HEXISTS', P .. 'holds', id) == 0 and redis.call('ZREM', P .. 'held', id) == 1
+end
+
+--- join
+-- Puts what an id waits for in one place to what it waits for in another; of two questions the later one counts. The fewer go.
+local PAGE = 500
+
+local function join_waits(source, target)
+  local fewer, more = source, target
+  if redis.call('ZCARD', source) > redis.call('ZCARD', target) then fewer, more = target, source end
+  while true do
+    local page, words = redis.call('ZPOPMIN', fewer, PAGE), {}
+    if #page == 0 then break end
+    for i = 1, #page, 2 do words[i], words[i + 1] = page[i + 1], page[i] end
+    redis.call('ZADD', more, 'GT', unpack(words))
+  end
+  if more ~= target then redis.call('RENAME', more, target) end
+end
+
+--- bury
+--@ waiting join
+-- A job that is killed takes along what it waits for.
+local function bury_waits(P, id)
+  local done = redis.call('HGET', P .. 'waits', id)
+  if not done then return end
+  redis.call('HINCRBY', P .. 'morgue:waits', id, done)
+  join_waits(P .. 'waits:' .. id, P .. 'morgue:waits:' .. id)
+end
+
+--- again
+--@ shard layout
+--@ waiting begin ask join
+--@ letters number post
+local ASKED = 100 -- questions that are put at once, of all ids together; ask_again puts the others
+local questions = 0
+
+-- A queued id is back, and waits again for what is left of a set of names; so many were done.
+local function wait_again(P, layout_here, id, done, source)
+  if redis.call('EXISTS', source) == 0 then return end
+  local _, count = parse_layout(layout_here)
+  begin_wait(P, id)
+  redis.call('PERSIST', source)
+  join_waits(source, P .. 'waits:' .. id)
+  redis.call('HINCRBY', P .. 'waits', id, done)
+  redis.call('ZADD', P .. 'asks', '0', id)
+  local names = redis.call('ZRANGE', P .. 'waits:' .. id, 0, ASKED - questions, 'WITHSCORES')
+  if #names / 2 > ASKED - questions then return end
+  for i = 1, #names, 2 do ask_for(P, id, names[i + 1], count, names[i]) end
+  questions = questions + #names / 2
+  redis.call('ZADD', P .. 'asks', stamp(now_us() + ASKS_AFTER), id)
+  ring_post(P)
 end
 
 --- here
@@ -125,7 +189,7 @@ local function note_asked(P, id, who)
     return true
   end
   local number = redis.call('HGET', P .. 'meta', 'posted') or '0'
-  redis.call('ZADD', P .. 'waiters:' .. id, number, who)
+  redis.call('ZADD', P .. 'waiters:' .. id, 'NX', number, who) -- once more changes nothing
   redis.call('ZADD', P .. 'waiters', 'NX', number, id)
   return false
 end
@@ -135,9 +199,9 @@ end
 --@ letters write
 -- Tells who waits that an id is gone.
 local function tell_waiter(P, id, who)
-  local queue, shards_count, token, count, waiting = string.match(who, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+  local queue, shards_count, number, count, waiting = string.match(who, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
   if not queue then return end -- anybody may write to Redis
-  write_letter(P, joined(id, 'told', queue, shards_count, waiting, token, queue_here(P) .. ' ' .. count .. ' ' .. id))
+  write_letter(P, joined(id, 'told', queue, shards_count, waiting, number, queue_here(P) .. ' ' .. count .. ' ' .. id))
 end
 
 --- tell_all
