@@ -15,10 +15,12 @@ class Waiting(Following):
 
     def begin(self, random: Random) -> None:
         super().begin(random)
-        self.state = {"waits": {}, "kept": {}}
+        #: And all that it has named since it ran: what comes to these before they are asked is waited for, too.
+        self.state = {"waits": {}, "kept": {}, "named": {}}
 
     def wait_for(self, id: str, others: set[str]) -> None:
         self.state["waits"].setdefault(id, set()).update(others)
+        self.state["named"].setdefault(id, set()).update(others)
         self.look()
 
     def look(self) -> None:
@@ -32,6 +34,7 @@ class Waiting(Following):
         left = self.state["waits"].get(id)
         assert not left, f"after: {id} starts before {sorted(left)}"  # type: ignore[arg-type]
         self.state["waits"].pop(id, None)
+        self.state["named"].pop(id, None)
 
     def on_over(self, id: str, how: str) -> None:
         self.look()
@@ -48,7 +51,9 @@ class Waiting(Following):
 
     def reason(self, id: str) -> str:
         self.look()
-        left = sorted(self.state["waits"].get(id, ()))
+        records = self.world.book.records
+        there = {one for one in self.state["named"].get(id, ()) if one in records and not records[one].is_idle}
+        left = sorted(self.state["waits"].get(id, set()) | there)
         return f"waits for {left}" if left else ""
 
     def free(self) -> None:
