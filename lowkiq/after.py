@@ -11,7 +11,8 @@ from lowkiq.errors import short
 #: Jobs that one job of a push may wait for; a batch has no such limit.
 MOST_AFTER: Final = 500
 
-#: What a job waits for as long as more may come of it (waiting.lua): no queue's name has a colon.
+#: What a job waits for as long as more may come of it, with the name of the batch from which it may (waiting.lua): no
+#: queue's name has a colon.
 OPEN: Final = ":open"
 
 #: A job as it is named where circles are looked for.

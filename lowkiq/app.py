@@ -190,17 +190,21 @@ class Lowkiq:
         """Queues what was validated before, in its order; `queue` is that of a worker. Errors are those of push."""
         return self._producer(self.workers[queue]).push(jobs)
 
-    def batch(self, on_done: tuple[type[Worker[Any]], NewJob]) -> Batch:
+    def batch(self, on_done: tuple[type[Worker[Any]], NewJob], *, name: str | None = None) -> Batch:
         """
         Jobs after all of which another one runs: `with app.batch(on_done=(Report, {"id": "eu"})) as batch`, and inside
         `batch.push(OrderSync, jobs)`, of any number and any workers; or the same with `async with` and `apush`.
+
+        Args:
+            name: of a batch that goes on with what one of that name has left open, with the same job at the end, as its
+                process died or its block raised. Without one only the next try of the job goes on that has opened it.
 
         Raises:
             InvalidJob: of `on_done`; nothing was written.
         """
         worker, job = on_done
         (encoded,) = self._encode(worker, [job])
-        return Batch(self, self._producer(worker), encoded)
+        return Batch(self, self._producer(worker), worker, encoded, name)
 
     def name_of(self, worker: Any, id: Any) -> str:
         """

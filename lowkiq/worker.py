@@ -41,6 +41,10 @@ held_pushes: ContextVar[Callable[[type[Worker[Any]], Sequence[EncodedJob]], Push
 )
 
 
+#: What runs here, if a job does (handlers/context.py).
+running: ContextVar[Any] = ContextVar("lowkiq_running", default=None)
+
+
 class _Bound:
     """`Worker.queries` and `Worker.actions`: those of the worker's queue, through its application."""
 

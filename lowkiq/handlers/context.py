@@ -16,7 +16,7 @@ from lowkiq.handlers.start import Start
 from lowkiq.job import EncodedJob, Job, Pushed
 from lowkiq.queue.letters import MOST_LETTERS, push_letter
 from lowkiq.queue.shard import Shard
-from lowkiq.worker import Worker, held_pushes
+from lowkiq.worker import Worker, held_pushes, running
 
 #: Characters of what a job says of its progress.
 NOTE_CHARS: Final = 200
@@ -86,13 +86,15 @@ class Done:
 class Context:
     """The batch that runs here. It is of use while perform runs, not longer."""
 
-    __slots__ = ("_bound", "_run", "_written")
+    __slots__ = ("_batches", "_bound", "_run", "_written")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._bound: Bound | None = None
         #: What is to follow, as far as it was not taken up: each with the batch that has said so.
         self._written: list[Written] = []
+        #: What batches were opened, each by whom.
+        self._batches: list[tuple[Sequence[Job], bytes]] = []
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -215,6 +217,12 @@ class Context:
         self._written += [Written(batch, of, worker, job) for job in jobs]
         return Pushed(0, 0)
 
+    def number_of_batch(self, what: bytes) -> int:
+        """How many batches that are called so this run has opened before."""
+        running = self._run.running
+        self._batches = [*(row for row in self._batches if row[0] is running), (running, what)]
+        return sum(row[1] == what for row in self._batches) - 1
+
     def _take_letters(self, failures: Failures | None) -> Failures | None:
         """The outcome of the batch that has ended, with what follows from it."""
         if not self._written:
@@ -241,7 +249,7 @@ class Context:
         raise ValueError(f"the batch has {len(self.jobs)} jobs, {what}")
 
 
-_running: ContextVar[Context | None] = ContextVar("lowkiq_running", default=None)
+_running: ContextVar[Context | None] = running
 #: True inside hooks, which are called once perform has failed.
 _hooks: ContextVar[bool] = ContextVar("lowkiq_hooks", default=False)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from lowkiq.queue.push import PUSHES_AT_ONCE, Producer
 from lowkiq.queue.push_calls import MAX_PUSH_BYTES, Jobs, push_apart_call, push_call
 from lowkiq.queue.senders import Sender, Stamp
 from lowkiq.queue.shard import Shard
+from lowkiq.queue.usual_way import UsualWay
 from lowkiq.transport.nonblocking import NonBlocking
 
 #: Single pushes that are sent together: about a millisecond of Redis, and of the loop.
@@ -56,6 +58,9 @@ class AwaitedPushes:
         self._runner: asyncio.Task[None] | None = None
         #: What is pushed the usual way, or was at last.
         self._in_thread: asyncio.Future[tuple[list[Any], bool]] | None = None
+        self._usual: UsualWay | None = None
+        #: Its own: the loop's default executor is the application's, which may keep it busy for as long as it likes.
+        self._executor: ThreadPoolExecutor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._look_at, self._was_late = 0.0, False
         self._answered_at = clock.monotonic()
@@ -75,6 +80,9 @@ class AwaitedPushes:
         if self._connection:
             self._connection.close()
             self._connection = None
+        if self._executor:
+            self._executor.shutdown(wait=False)
+            self._executor = None
 
     async def end(self) -> None:
         """Waits for what is being pushed, and closes the connection."""
@@ -125,6 +133,8 @@ class AwaitedPushes:
         for push in under_way:
             over_at = max(push.since, self._answered_at) + self._push_timeout
             if over_at <= now:
+                if self._usual and push in self._in_hand:
+                    push.was_sent = push.was_sent or not self._usual.give_up()
                 push.fail(redis.TimeoutError(f"no answer within {self._push_timeout:g} s"))
             else:
                 next_at = min(next_at, over_at)
@@ -287,8 +297,11 @@ class AwaitedPushes:
             again = [number for number, result in enumerate(results) if isinstance(result, Exception)]
         if again and not all(push.future.done() for push in pushes):
             some = [calls[number] for number in again]
-            self._in_thread = self._loop.run_in_executor(None, producer.run, some, until)
+            self._usual = UsualWay(producer, some, until)
+            self._executor = self._executor or ThreadPoolExecutor(1, "lowkiq-pushes")
+            self._in_thread = self._loop.run_in_executor(self._executor, self._usual.run)
             repeated, was_sent = await asyncio.shield(self._in_thread)
+            self._usual = None
             for number, result in zip(again, repeated, strict=True):
                 results[number] = result
             for push in pushes:

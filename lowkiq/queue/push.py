@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import redis
 from hiredis import pack_command
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
 from lowkiq.errors import BeingResharded, LowkiqError, Moved
@@ -205,9 +206,12 @@ class Producer:
         head = ways.heads[index] = b"*%d\r\n%b" % (len(command) + 5, words)
         return head
 
-    def run(self, calls: Sequence[Call[Any]], until: float) -> tuple[list[Any], bool]:
+    def run(
+        self, calls: Sequence[Call[Any]], until: float, may_send: Callable[[], bool] = lambda: True
+    ) -> tuple[list[Any], bool]:
         """
-        Sends calls for those who await them until then, and registers the queue first if need be.
+        Sends calls for those who await them until then, and registers the queue first if need be; unless `may_send`
+        says after that that they have given up.
 
         Returns:
             for each its result or error, also one of the connection; and whether Redis may have got any.
@@ -215,31 +219,33 @@ class Producer:
         with Patience(self._push_timeout) as patience:
             try:
                 self._look(patience)
+                if not may_send():
+                    return [RedisTimeoutError("nobody waits for it any more")] * len(calls), False
                 return self._run_all(calls, patience, until), True
             except (RedisError, LowkiqError) as error:
                 return [error] * len(calls), patience.was_sent
 
-    def wait(self, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
+    def wait(self, job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool) -> bool:
         """
-        Has a job that waits wait for these as well, "queue shards_count id" each; with `is_all` nothing more is to
-        come. False: it waits no more, as somebody has had it run, or deleted it. Raises BeingResharded if its shard
-        still moves after `push_timeout`.
+        Has a job that waits for a batch wait for these as well, "queue shards_count id" each; with `is_all` nothing
+        more is to come of it. False: it does not wait for that batch, as somebody has had it run, or deleted it, or
+        this was told before. Raises BeingResharded if its shard still moves after `push_timeout`.
         """
         until = clock.monotonic() + self._push_timeout
         while True:
             try:
-                return self._wait(job, others, is_all=is_all)
+                return self._wait(job, batch, others, is_all=is_all)
             except (BeingResharded, Moved):
                 if clock.monotonic() >= until:
                     raise
             time.sleep(STILL_COMING)
 
-    def _wait(self, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
+    def _wait(self, job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool) -> bool:
         with Patience(self._push_timeout) as patience:
             for _ in range(MOST_TIMES):
                 self._look(patience)
                 shard = self._ways.shard_of(job.id)
-                call = Call("wait", [shard.prefix], [shard.layout, job.id, int(is_all), *others], bool)
+                call = Call("wait", [shard.prefix], [shard.layout, job.id, batch, int(is_all), *others], bool)
                 (result,) = self._caller.run_all([call], self._replicas)
                 patience.answered()
                 if not isinstance(result, Moved):

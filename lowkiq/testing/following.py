@@ -35,14 +35,14 @@ class Following:
             self._waits.setdefault((queue.worker.queue_name, id), {}).update(dict.fromkeys(names))
             queue.hold(id)
 
-    def wait(self, queue: str, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
+    def wait(self, queue: str, job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool) -> bool:
         """As Producer.wait."""
         names = self._waits.get((queue, job.id.decode("utf-8", KEPT_BYTES)))
-        if names is None:
+        if names is None or batch not in names:
             return False
         names.update(dict.fromkeys(others))
         if is_all:
-            names.pop(OPEN, None)
+            del names[batch]
         return True
 
     def let_go(self) -> None:
@@ -56,7 +56,7 @@ class Following:
 
     def _is_here(self, name: str) -> bool:
         """True while something of an id is queued, runs or is in the morgue; of a batch, while it is open."""
-        if name == OPEN:
+        if name.startswith(OPEN):
             return True
         queue, id = part_name(name)
         return queue in self._queues and self._queues[queue].has(id)

@@ -44,8 +44,8 @@ class _Producer:
     def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
         return self._fake._push(self._worker, jobs)
 
-    def wait(self, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
-        return self._fake._following.wait(self._worker.queue_name, job, others, is_all=is_all)
+    def wait(self, job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool) -> bool:
+        return self._fake._following.wait(self._worker.queue_name, job, batch, others, is_all=is_all)
 
     async def apush(self, jobs: Sequence[EncodedJob]) -> Pushed:
         return await self._fake._apush(self._worker, jobs)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from lowkiq import InvalidJob, Lowkiq
+from lowkiq import InvalidJob, Lowkiq, LowkiqError
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.pauses import Waits, by_whom
+from lowkiq.policies import Every
 from tests.node.driven import burst
 
 
@@ -89,6 +90,109 @@ def test_a_batch_ends_with_the_job_after_all_of_it(shop: Shop) -> None:
     burst(shop.app)
     assert len(shop.ran) == 1_202
     assert shop.ran[-1] == "eu"
+
+
+def test_two_batches_with_the_same_job_at_the_end_are_both_waited_for(shop: Shop) -> None:
+    """The end of the one does not free what the other one holds open, whichever comes first."""
+    end = (shop.reports, {"id": "eu"})
+    first, second = shop.app.batch(on_done=end), shop.app.batch(on_done=end)
+    with second:
+        with first:
+            first.push(shop.orders, [{"id": "a"}])
+        burst(shop.app)
+        assert shop.ran == ["a"]
+        (held,) = shop.reports.queries.held()
+        assert held.waits == Waits(0, 1, (), is_open=True)
+        second.push(shop.orders, [{"id": "b"}])
+    burst(shop.app)
+    assert shop.ran == ["a", "b", "eu"]
+
+
+def test_a_batch_goes_on_with_what_one_of_its_name_has_left_open(shop: Shop) -> None:
+    end = (shop.reports, {"id": "eu"})
+    with pytest.raises(OSError, match="away"), shop.app.batch(on_done=end, name="import 7") as batch:
+        batch.push(shop.orders, [{"id": "a"}])
+        raise OSError("away")
+    burst(shop.app)
+    assert shop.ran == ["a"]
+    with shop.app.batch(on_done=end, name="import 7") as batch:
+        batch.push(shop.orders, [{"id": "b"}])
+    burst(shop.app)
+    assert shop.ran == ["a", "b", "eu"]
+
+
+def test_a_batch_that_is_not_waited_for_any_more_says_so_at_its_end(shop: Shop) -> None:
+    batch = shop.app.batch(on_done=(shop.reports, {"id": "eu"}))
+    with pytest.raises(LowkiqError, match="'eu' of queue reports waits for its batch no more"), batch:
+        batch.push(shop.orders, [{"id": "a"}])
+        assert shop.reports.actions.delete(["eu"])
+    other = shop.app.batch(on_done=(shop.reports, {"id": "eu"}))
+    with other, pytest.raises(LowkiqError, match="waits for its batch no more"):
+        batch._close()  # it is not taken for the other one's
+    burst(shop.app)
+    assert sorted(shop.ran) == ["a", "eu"]
+
+
+def test_to_repeat_the_end_of_a_batch_changes_nothing(shop: Shop) -> None:
+    with shop.app.batch(on_done=(shop.reports, {"id": "eu"})) as batch:
+        batch.push(shop.orders, [{"id": "a"}])
+    for is_all in (True, False):
+        assert not batch._producer.wait(batch._on_done, batch._name, ["orders 2 never"], is_all=is_all)
+    burst(shop.app)
+    assert shop.ran == ["a", "eu"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_where_pushes_wait_for_success_is_all_of_it(app: Lowkiq, fails: bool) -> None:
+    ran: list[str] = []
+
+    @app.worker(queue_name="steps", shards_count=2)
+    def step(id: str, payloads: list[Any]) -> None:
+        ran.append(id)
+
+    @app.worker(queue_name="ends", shards_count=2)
+    def end(id: str, payloads: list[Any]) -> None:
+        ran.append(f"end of {payloads[0]}")
+
+    @app.worker(queue_name="imports", shards_count=1, pushes="on_success", retry=Every(0.0, times=2))
+    def imports(id: str, payloads: list[Any]) -> None:
+        with app.batch(on_done=(end, {"id": "eu", "payload": id})) as batch:
+            batch.push(step, [{"id": n} for n in range(30)])
+        assert not end.queries.held()
+        ran.append("import")
+        if fails and ran.count("import") == 1:
+            raise OSError("away")
+
+    imports.perform_async([{"id": "x"}])
+    burst(app)
+    burst(app)
+    assert ran[: 1 + fails] == ["import"] * (1 + fails)
+    assert sorted(ran[1 + fails : -1]) == sorted(map(str, range(30)))
+    assert ran[-1] == "end of x"
+
+
+def test_the_next_try_of_a_job_goes_on_with_the_batches_that_it_has_left_open(app: Lowkiq) -> None:
+    ran: list[str] = []
+
+    @app.worker(queue_name="steps", shards_count=2)
+    def step(id: str, payloads: list[Any]) -> None:
+        ran.append(id)
+
+    @app.worker(queue_name="imports", shards_count=1, retry=Every(0.0, times=2))
+    def imports(id: str, payloads: list[Any]) -> None:
+        ran.append("import")
+        for part in ("a", "b"):
+            with app.batch(on_done=(step, {"id": "end"})) as batch:
+                batch.push(step, [{"id": part}])
+                if part == "b" and ran.count("import") == 1:
+                    raise OSError("away")
+
+    imports.perform_async([{"id": "x"}])
+    burst(app)
+    burst(app)
+    assert ran.count("import") == 2
+    assert ran[-1] == "end"
+    assert not step.queries.held()
 
 
 def test_an_empty_batch_is_done(shop: Shop) -> None:

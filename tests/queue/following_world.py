@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from lowkiq import Lowkiq, clock
-from lowkiq.after import word_of
+from lowkiq.after import OPEN, word_of
 from lowkiq.errors import BeingResharded, Fenced, Moved, OtherLayout, Paused, Refused
 from lowkiq.job import EncodedJob, shard_of
 from lowkiq.queue import keys, resharding
@@ -616,3 +616,36 @@ def who_was_paused_past_his_lease_sends_nothing(app: Lowkiq) -> None:
     world.look()
     world.finish()
     world.check()
+
+
+def batches_with_the_same_end(app: Lowkiq) -> None:
+    """
+    Two batches are open with the same job at the end, and a step of each has run. Raises AssertionError if that runs
+    before both have ended, or if what comes late of one that has ended keeps it waiting.
+    """
+    world = FollowingWorld(app, Random(1))
+    shard, marks = world.shard(WAITING, "waits-1"), [f"{OPEN}:one", f"{OPEN}:two"]
+    end = EncodedJob(b"waits-1", b"report")
+
+    def wait(mark: str, *others: str, is_all: bool = False) -> bool:
+        call = Call("wait", [shard.prefix], [shard.layout, end.id, mark, int(is_all), *others], bool)
+        return bool(world.caller.run(call))
+
+    def may_run() -> bool:
+        for _ in range(3):  # what is asked, and told
+            relay(world.caller, world.homes, [world._outbox(one) for one in world.all_shards()])
+        return not app.redis().zscore(shard.prefix + "held", "waits-1")
+
+    for one in world.all_shards():
+        world.acquire(one)
+    for mark in marks:
+        world._run(push_call(shard, [EncodedJob(end.id, end.payload, after=word_of([mark]))], once()))
+    assert wait(marks[0], "a 2 one")
+    assert wait(marks[0], is_all=True)
+    assert not may_run(), "it runs though the other one is open"
+    assert not wait(marks[0], is_all=True), "an end that comes again is taken for one"
+    world.push("two")
+    assert not wait(marks[0], "a 2 two"), "what comes late of a batch that has ended is waited for"
+    assert wait(marks[1], "a 2 three")
+    assert wait(marks[1], is_all=True)
+    assert may_run(), "it waits for a batch that has ended"

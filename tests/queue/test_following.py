@@ -12,6 +12,7 @@ from tests import mutants
 from tests.queue import following_world
 from tests.queue.following_world import (
     a_run_is_waited_for,
+    batches_with_the_same_end,
     history,
     many_wait_for_one,
     the_dead_are_waited_for,
@@ -24,7 +25,7 @@ from tests.queue.following_world import (
 SCENES = (
     many_wait_for_one, a_run_is_waited_for, the_dead_are_waited_for, who_waits_anew_is_not_told_of_before,
     who_was_paused_past_his_lease_sends_nothing, what_follows_keeps_its_order,
-    who_asks_anew_in_a_new_shard_is_not_told_of_before,
+    who_asks_anew_in_a_new_shard_is_not_told_of_before, batches_with_the_same_end,
 )  # fmt: skip
 
 SEEDS = 100
@@ -88,6 +89,14 @@ MUTANTS = {
         "waiting.lua", "return redis.call('EXISTS', P .. 'waits:' .. id) == 0 and forget_waits", "return forget_waits",
     ),
     "is_not_held": ("waiting.lua", "redis.call('ZADD', P .. 'held', 'NX', stamp(now_us()), id)", ""),
+    "one_end_is_that_of_all_batches": (
+        "wait.lua", "if ARGV[4] == '1' and wait_no_more(P, id, batch) then",
+        "if ARGV[4] == '1' then redis.call('UNLINK', P .. 'waits:' .. id) redis.call('ZREM', P .. 'held', id)",
+    ),
+    "waits_for_what_comes_late_of_a_batch": (
+        "wait.lua", "local is_waiting = redis.call('ZSCORE', P .. 'waits:' .. id, batch)",
+        "local is_waiting = redis.call('HEXISTS', P .. 'waits', id) == 1",
+    ),
     "tells_some_waiters": ("waiting.lua", "if #found < most then", "if true then"),
 }  # fmt: skip
 

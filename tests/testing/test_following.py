@@ -94,6 +94,19 @@ def test_a_batch_ends_with_its_job(shop: Shop) -> None:
     assert shop.names[-1] == "invoice end"
 
 
+def test_two_batches_with_the_same_job_at_the_end_are_both_waited_for(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        first, second = (shop.app.batch(on_done=(shop.invoice, {"id": "end"})) for _ in range(2))
+        with second:
+            with first:
+                first.push(shop.orders, [{"id": 1}])
+            jobs.drain()
+            assert shop.names == ["order 1"]
+            second.push(shop.orders, [{"id": 2}])
+        jobs.drain()
+    assert shop.names == ["order 1", "order 2", "invoice end"]
+
+
 def test_jobs_that_recur_run_as_time_goes_on(shop: Shop) -> None:
     shop.tidy_every_hour()
     with testing.fake(shop.app) as jobs:

@@ -97,9 +97,9 @@ def _read_waits(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> dict[byte
 
 def _waits(done: int, left: int, names: Sequence[bytes]) -> Waits:
     texts = [name.decode("utf-8", KEPT_BYTES) for name in names]
-    is_open = OPEN in texts  # it was asked for first, so it is among the first
+    batches = sum(text.startswith(OPEN) for text in texts)  # mostly asked for first, so they are among the first
     first: list[tuple[str, str]] = []
     for text in texts:
         with contextlib.suppress(ValueError):  # OPEN is no name; and anybody may write to Redis
             first.append(part_name(text))
-    return Waits(left - is_open, done + left - is_open, tuple(first), is_open)
+    return Waits(left - batches, done + left - batches, tuple(first), batches > 0)

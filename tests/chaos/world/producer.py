@@ -164,8 +164,8 @@ class Producer:
         return self._noted(queues.WAITING, [last], lambda: self._push_all(self._workers[queues.WAITING], [last]))
 
     def _push_batch(self, queue: str, made: list[NewJob], last: NewJob) -> bool:
-        """One that is given up stays open."""
-        batch = self._app.batch(on_done=(self._workers[queues.WAITING], last))
+        """One that is given up stays open, until another one with the same job at the end goes on with it."""
+        batch = self._app.batch(on_done=(self._workers[queues.WAITING], last), name="the only one")
         if not self._noted(queues.WAITING, [last], lambda: self._try(batch.__enter__)):
             return False
         if not self._noted(queue, made, lambda: self._try(lambda: batch.push(self._workers[queue], made))):

@@ -105,7 +105,7 @@ class FollowingScenario(Scenario):
         jobs.perform_async([{"id": id, "payload": n, "score": n} for id, payloads in FIRST.items() for n in payloads])
         # It is there before what it waits for, so it counts that as done: it is asked for once more by this.
         self.follow.perform_async([{"id": AFTER, "payload": 1, "after": [(jobs, id) for id in FIRST]}])
-        with app.batch(on_done=(self.follow, {"id": SUM, "payload": 0})) as batch:
+        with app.batch(on_done=(self.follow, {"id": SUM, "payload": 0}), name="sum") as batch:
             batch.push(jobs, [{"id": id, "payload": n, "score": n} for id, payloads in BATCH.items() for n in payloads])
 
     def run_producer(self) -> int:

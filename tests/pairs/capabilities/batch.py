@@ -20,6 +20,7 @@ OPEN = ":open"
 
 class Batch(Waiting):
     name = "batch"
+    queue_name = QUEUE  # of the worker, which it stands for as well
     steps = {"batch": 2, "open": 1, "push_in": 3, "close": 2, "relay": 3, "relay_all": 2, "ask_again": 1}  # noqa: RUF012
 
     def begin(self, random: Random) -> None:
@@ -43,7 +44,7 @@ class Batch(Waiting):
             return
         self.row = self.world.new_row(random, LAST)
         self.ids, self.is_closing = set(), False
-        self.open_one = RealBatch(self, self, self.row.job)  # type: ignore[arg-type]
+        self.open_one = RealBatch(self, self, self, self.row.job, None)  # type: ignore[arg-type]
         try:
             self.open_one.__enter__()
         except LowkiqError as error:
@@ -65,6 +66,8 @@ class Batch(Waiting):
                 self.world.tell(f"close: {error}")
                 self.open_one = batch
                 return
+            except LowkiqError as error:
+                self.world.tell(f"close: {error}")
             self.world.tell(f"close {sorted(self.ids)}")
             self.state["waits"].get(LAST, set()).discard(OPEN)
             self.look()
@@ -94,8 +97,8 @@ class Batch(Waiting):
         self.world.accept([self.row])
         self.wait_for(LAST, {OPEN})
 
-    def wait(self, job: EncodedJob, others: list[str], *, is_all: bool) -> bool:
-        found = self.world.producer._wait(job, others, is_all=is_all)  # once: its patience is the real clock's
+    def wait(self, job: EncodedJob, batch: str, others: list[str], *, is_all: bool) -> bool:
+        found = self.world.producer._wait(job, batch, others, is_all=is_all)  # once: its patience is the real clock's
         self.world.tell(f"wait {others} {is_all=}: {found}")
         return found
 

@@ -102,10 +102,10 @@ def test_what_goes_on_in_a_thread_is_not_overtaken_when_every_task_is_cancelled(
     producer.register()
     run_in_thread, may_go, has_begun = producer.run, threading.Event(), threading.Event()
 
-    def slow(calls, until):
+    def slow(calls, until, *more):
         has_begun.set()
         may_go.wait(60)
-        return run_in_thread(calls, until)
+        return run_in_thread(calls, until, *more)
 
     async def main():
         monkeypatch.setattr(app._awaited.current(), "_pool", None)  # as on a cluster
