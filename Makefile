@@ -18,7 +18,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-rare docs chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long test-rare docs chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -78,6 +78,9 @@ bench-fewer: $(VENV)/.for-dev ## count the runs that 10⁶ pushes of 1,000 ids t
 
 bench-following: $(VENV)/.for-dev ## measure what recurs and what follows: how late, how long, the longest script
 	@$(BIN)/python -m benchmarks.following $(ARGS)
+
+bench-scripts: $(VENV)/.for-dev ## measure each script in a shard with very many ids of each kind (ARGS='--ids 1000000')
+	@$(BIN)/python -m benchmarks.scripts $(ARGS)
 
 bench-web: $(VENV)/.for-dev ## measure the web view with a million jobs
 	@$(BIN)/python -m benchmarks.web

@@ -20,7 +20,7 @@ from lowkiq.queue.shard import Held, Owned, Shard, written
 from lowkiq.shared_page import DeadNode
 
 #: Rows that are moved at a time, and bytes (the last row may exceed them): some milliseconds of Redis.
-ROWS, BYTES = 1_000, 1 << 20
+ROWS, BYTES = 500, 1 << 20
 #: Pairs of an old and a new shard of which one feeds the other. Each is told of, and hears when nothing comes any more.
 MOST_PAIRS: Final = 1 << 20
 #: Words of a row, where they are not two (pack.lua).

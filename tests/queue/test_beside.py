@@ -251,7 +251,7 @@ def test_a_claim_that_its_owner_does_not_know_of_is_told_by_its_number(shard, le
 
 
 def test_when_all_that_it_looked_at_runs_it_is_to_ask_again(shard, monkeypatch):
-    mutants.replace("passing.lua", "local MOST = 1000", "local MOST = 2", monkeypatch)
+    mutants.replace("passing.lua", "local MOST = 500", "local MOST = 2", monkeypatch)
     shard = ShardDriver(shard.app)
     shard.push_all(*((id, b"1", 1.0, PAST) for id in "abc"))
     lease = shard.lease()

@@ -21,10 +21,10 @@ from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.keys import NEVER
 from lowkiq.queue.shard import Shard
 
-#: Ids in one script.
-CHUNK = 100
+#: Ids in one script: with tags, tenants and notes, so many take some milliseconds of Redis.
+CHUNK = 30
 #: Payloads of an id that a script merges at a time; the rest follows in the next.
-MERGE: Final = 1_000
+MERGE: Final = 500
 
 ActionName = Literal[
     "perform_now", "revive", "retry", "skip", "bury", "delete", "cancel", "hold", "let_go", "stop_waiting"

@@ -67,7 +67,7 @@ local function pack_jobs(index, payloads)
   end
   if #reply > 0 then return payloads end
   bytes = 0
-  for _, job in ipairs(singles) do add(unpack(job)) end
+  for i, job in ipairs(singles) do reply[i * 3 - 2], reply[i * 3 - 1], reply[i * 3] = job[1], job[2], job[3] end
   return #reply > 0 and index
 end
 
@@ -123,7 +123,10 @@ local function pack_side(name, kind, each)
     reply = redis.call('ZRANGE', P .. name, 0, most - 1, 'WITHSCORES')
     return
   end
-  local found = redis.call('HRANDFIELD', P .. name, name == 'tracks' and STEP or math.min(most, 500), 'WITHVALUES')
+  -- Each tracked id has notes, each of a tenant changes its lane, and tags are searched for.
+  local FEWER = {tracks = STEP, tenants = 200, tags = 200, ['morgue:tags'] = 200}
+  local few = FEWER[name] or 500
+  local found = redis.call('HRANDFIELD', P .. name, math.min(most, few), 'WITHVALUES')
   for i = 1, #found, 2 do
     if is_full() then return end
     if name == 'tracks' then

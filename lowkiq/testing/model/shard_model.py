@@ -28,7 +28,7 @@ from lowkiq.testing.model.shard_state import (
 )
 
 #: Ids that a claim looks at together where some may not start, and that it looks at in all.
-WIDE, MOST_LOOKED_AT = 250, 1_000
+WIDE, MOST_LOOKED_AT = 250, 500
 #: Microseconds of the clock for each of which epochs differ once that was set back.
 EPOCH_STEPS = 10_000
 #: In place of the error of a job that was buried by hand.

@@ -125,12 +125,12 @@ end
 -- Nothing is queued nor claimed: drops the first of what an older Lowkiq has left.
 local function drop_lanes(P)
   for _, name in ipairs({'lanes', 'lanes_later'}) do
-    for _, tenant in ipairs(redis.call('ZRANGE', P .. name, 0, 999)) do
+    for _, tenant in ipairs(redis.call('ZRANGE', P .. name, 0, 199)) do
       redis.call('UNLINK', P .. 'lane:' .. tenant)
       close_lane(P, tenant)
     end
   end
-  local left, ids = redis.call('HSCAN', P .. 'tenants', '0', 'COUNT', 1000)[2], {}
+  local left, ids = redis.call('HSCAN', P .. 'tenants', '0', 'COUNT', 200)[2], {}
   for i = 1, math.min(#left, 4000), 2 do ids[#ids + 1] = left[i] end
   forget_tenants(P, ids)
 end

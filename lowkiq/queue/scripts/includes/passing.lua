@@ -6,7 +6,7 @@
 --@ holding held
 --@ fewer spaced
 local WIDE = 250 -- ids that are looked at together, at least, once one of those that a claim wants was passed by
-local MOST = 1000 -- that a claim looks at in all; others are for the next one
+local MOST = 500 -- that a claim looks at in all; others are for the next one
 
 -- Passes by those of these ids that may not start. `why` has what may keep them: ids that run, whether any is held, and whether
 -- any is throttled. Returns how many are left.

@@ -109,7 +109,7 @@ end
 
 --- left
 --@ tags drop
-local AT_ONCE = 1000
+local AT_ONCE = 100
 
 -- Nothing is in a place: drops the first of what is left there.
 local function drop_left(P, place)
