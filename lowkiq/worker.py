@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias
 
 from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.queries import Queries
@@ -35,10 +35,10 @@ class Application(Protocol):
     def actions(self, queue: str, shards_count: int) -> Actions: ...
 
 
+#: Takes a worker, and validated jobs for it.
+Hold: TypeAlias = "Callable[[type[Worker[Any]], Sequence[EncodedJob]], Pushed]"
 #: What takes pushes inside a perform whose worker has pushes="on_success", in place of Redis.
-held_pushes: ContextVar[Callable[[type[Worker[Any]], Sequence[EncodedJob]], Pushed] | None] = ContextVar(
-    "lowkiq_held_pushes", default=None
-)
+held_pushes: ContextVar[Hold | None] = ContextVar("lowkiq_held_pushes", default=None)
 
 
 #: What runs here, if a job does (handlers/context.py).

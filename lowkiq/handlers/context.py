@@ -13,10 +13,11 @@ from lowkiq.errors import LowkiqError, short
 from lowkiq.handlers.log_fields import Bound, bind, unbind
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.start import Start
+from lowkiq.handlers.started_threads import reach_threads
 from lowkiq.job import EncodedJob, Job, Pushed
 from lowkiq.queue.letters import MOST_LETTERS, push_letter
 from lowkiq.queue.shard import Shard
-from lowkiq.worker import Worker, held_pushes, running
+from lowkiq.worker import Hold, Worker, held_pushes, running
 
 #: Characters of what a job says of its progress.
 NOTE_CHARS: Final = 200
@@ -86,13 +87,15 @@ class Done:
 class Context:
     """The batch that runs here. It is of use while perform runs, not longer."""
 
-    __slots__ = ("_batches", "_bound", "_run", "_written")
+    __slots__ = ("_batches", "_bound", "_over", "_run", "_written")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._bound: Bound | None = None
         #: What is to follow, as far as it was not taken up: each with the batch that has said so.
         self._written: list[Written] = []
+        #: The batch that has ended last, with what follows from it.
+        self._over: Sequence[Job] | None = None
         #: What batches were opened, each by whom.
         self._batches: list[tuple[Sequence[Job], bytes]] = []
 
@@ -217,6 +220,20 @@ class Context:
         self._written += [Written(batch, of, worker, job) for job in jobs]
         return Pushed(0, 0)
 
+    def hold_of_batch(self) -> Hold:
+        """What takes the pushes of threads that this batch has started. Raises LowkiqError once it is over."""
+        batch = self._run.running
+
+        def hold(worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
+            if self._run.running is not batch or self._over is batch:
+                raise LowkiqError(
+                    'a thread has pushed once the job was over that has started it, and has pushes="on_success": wait '
+                    "for it inside perform; or start it as one of no job: contextvars.Context().run(thread.start)"
+                )
+            return self._hold(worker, jobs)
+
+        return hold
+
     def number_of_batch(self, what: bytes) -> int:
         """How many batches that are called so this run has opened before."""
         running = self._run.running
@@ -225,6 +242,7 @@ class Context:
 
     def _take_letters(self, failures: Failures | None) -> Failures | None:
         """The outcome of the batch that has ended, with what follows from it."""
+        self._over = self._run.running
         if not self._written:
             return failures
         batch = self._run.running
@@ -312,7 +330,10 @@ def enter(context: Context | None) -> Sequence[Written]:
         unbind(before._bound)
         before._bound = None
     _running.set(context)
-    held_pushes.set(context._hold if context is not None and context._run.worker.pushes == "on_success" else None)
+    holds = context is not None and context._run.worker.pushes == "on_success"
+    held_pushes.set(context._hold if context is not None and holds else None)
+    if holds:
+        reach_threads()
     if context is not None:
         run = context._run
         context._bound = bind(run.shard.queue, run.shard.index, run.node, run.running)
