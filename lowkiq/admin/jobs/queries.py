@@ -192,7 +192,9 @@ class Queries:
         """A payload that can't be decoded is given raw: a query must not break on a broken job."""
         try:
             return self._load_payload(data)
-        except Exception:  # noqa: BLE001 (load_payload is the user's)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 (load_payload is the user's, and a look ends nobody)
             return data
 
 

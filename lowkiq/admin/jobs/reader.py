@@ -163,6 +163,8 @@ def error_text(stored: bytes, load_error: Callable[[str], str]) -> str:
     """An error for people. One that can't be loaded is shown as it is stored: Lowkiq's own texts were never dumped."""
     text = stored.decode("utf-8", "replace")
     try:
-        return load_error(text)
-    except Exception:  # noqa: BLE001 (load_error is the user's)
+        return str(load_error(text))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 (load_error is the user's, and a look ends nobody)
         return text

@@ -155,7 +155,7 @@ def payload(view: View, preview: PayloadPreview) -> Payload:
 def _as_json(view: View, data: bytes) -> msgspec.Raw | None:
     try:
         return msgspec.Raw(msgspec.json.encode(load_shallow(data, view.app.settings.load_payload)))
-    except Exception:  # noqa: BLE001 (load_payload is the user's, and so is what it makes)
+    except BaseException:  # noqa: BLE001 (load_payload is the user's, and so is what it makes)
         return None
 
 

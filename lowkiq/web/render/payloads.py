@@ -67,7 +67,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 def _text(preview: PayloadPreview, load: Callable[[bytes], Any], most: int) -> str:
     if len(preview.data) == preview.size:
-        with suppress(Exception):  # load_payload is the user's, and gives what it likes
+        with suppress(BaseException):  # load_payload is the user's, and raises and gives what it likes
             text = json.dumps(load_shallow(preview.data, load), indent=2, ensure_ascii=False, sort_keys=True)
             return formatting.block(text, most)
     return formatting.block(preview.data.decode("utf-8", "backslashreplace"), most)
