@@ -14,6 +14,7 @@ from lowkiq.queue.letters import PAGE, ask_again
 from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import PARKED, Owned
+from tests import mutants
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 from tests.queue.stamps import once
 from tests.queue.touched import count_in_scripts, touched
@@ -76,6 +77,12 @@ def test_a_claim_of_one_looks_past_many_that_may_not_start(shard, why):
         claims += 1
         assert claims <= count / 500
     assert [job.id for job in taken] == ["free"]
+
+
+def test_a_claim_that_does_not_look_on_is_found_out(own_app, monkeypatch):
+    mutants.replace("passing.lua", "looked >= MOST", "true", monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_claim_of_one_looks_past_many_that_may_not_start(ShardDriver(own_app), "held")
 
 
 def wait_for_many(shard: ShardDriver, count: int, *, ids: int = 1) -> None:
@@ -162,7 +169,7 @@ def test_ids_that_wait_move_like_others(app, what):
     route = Route.of(app.settings.namespace, "q", layout, 0)
     mover = app.caller.run(route.acquire("mover", 60, 3, [], is_marked=False))
     assert isinstance(mover, Owned)
-    assert len(list(resharding.steps(app.caller, route, "mover", mover.epoch))) < 50
+    assert len(list(resharding.steps(app.caller, route, "mover", mover.epoch))) < 30
     moved = [ShardDriver(app, index=n, shards_count=layout.own) for n in range(2)]
     known = [one.redis.zcard(one.key(f"{index}:{id}")) for id in ids for one in moved]
     assert sorted(known) == [0] * count + [3] * count

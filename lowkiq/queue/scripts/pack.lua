@@ -106,8 +106,9 @@ end
 
 -- Of some ids what is in their zsets, and each id itself with the last of that.
 local function pack_indexed(name, kind)
-  local found = kind == 'hash' and redis.call('HRANDFIELD', P .. name, STEP, 'WITHVALUES')
-    or redis.call('ZRANGE', P .. name, 0, STEP - 1, 'WITHSCORES')
+  local some = math.ceil(most / 2) -- mostly each waits for one
+  local found = kind == 'hash' and redis.call('HRANDFIELD', P .. name, some, 'WITHVALUES')
+    or redis.call('ZRANGE', P .. name, 0, some - 1, 'WITHSCORES')
   for i = 1, #found, 2 do
     if not is_full() then add_payloads(P .. name .. ':' .. found[i], found[i]) end
     if is_full() then break end
