@@ -181,7 +181,10 @@ MUTANTS = {
     "release_any_claim": Mutant("release.lua", "ARGV[4] == 'lease' and last_claim <= number", "ARGV[4] == 'lease'"),
     "release_tells_nobody": Mutant("release.lua", "wanted or ''}", "''}"),
     "settle_any_claim": Mutant(
-        "settle.lua", "find_claim(P, ARGV[3], last_claim)", "find_claim(P, last_claim, last_claim)", "I4"
+        "settle.lua",
+        "held_claim(P, ARGV[1], ARGV[2], ARGV[3])",
+        "held_claim(P, ARGV[1], ARGV[2], redis.call('HGET', P .. 'owner', 'claim') or ARGV[3])",
+        "I4",
     ),
     "counts_what_was_asked": Mutant(
         "settle.lua",
@@ -305,13 +308,15 @@ MUTANTS = {
     ),
     "lease_of_a_clock_set_back": Mutant("acquire.lua", "if ttl and rest > ttl then", "if false then"),
     "delay_is_a_time": Mutant("pushing.lua", "stamp(place + perform_in * 1000000)", "stamp(perform_in * 1000000)"),
-    "cancels_nothing_that_runs": Mutant("cancel.lua", "  if number then\n", "  if false then\n"),
-    "cancels_in_no_epoch": Mutant("cancel.lua", "(owner[2] or '') .. ' ' .. number", "'1 ' .. number"),
-    "cancels_and_leaves_what_waits": Mutant("cancel.lua", "if is_queued then", "if is_queued and not number then"),
-    "cancelled_in_any_claim": Mutant("cancelling.lua", "id) == epoch .. ' ' .. claim.number", "id) ~= false", "I3"),
+    "cancels_nothing_that_runs": Mutant("cancel.lua", "  if claim then\n", "  if false then\n"),
+    "cancels_in_no_epoch": Mutant("cancel.lua", "(claim.epoch or owner[2] or '') .. ' '", "'1 '"),
+    "cancels_and_leaves_what_waits": Mutant("cancel.lua", "if is_queued then", "if is_queued and not claim then"),
+    "cancelled_in_any_claim": Mutant(
+        "cancelling.lua", "id) == (claim.epoch or epoch) .. ' ' .. claim.number", "id) ~= false", "I3"
+    ),
     "cancelled_in_any_epoch": Mutant(
         "cancelling.lua",
-        "redis.call('HGET', P .. 'cancels', id) == epoch .. ' ' .. claim.number",
+        "redis.call('HGET', P .. 'cancels', id) == (claim.epoch or epoch) .. ' ' .. claim.number",
         "string.match(redis.call('HGET', P .. 'cancels', id) or '', ' (.*)') == claim.number",
         "I3",
     ),
@@ -343,13 +348,14 @@ MUTANTS = {
         "P .. 'errors', P .. 'cancels', P .. 'claimed_tags', P .. 'watch'",
         "a checkpoint of nothing",
     ),
-    "marks_outlive_the_lease": Mutant("acquire.lua", "  redis.call('UNLINK', P .. 'cancels')\n", ""),
+    "marks_outlive_the_lease": Mutant(
+        "acquire.lua", "if are_away == 0 then redis.call('UNLINK', P .. 'cancels') end", ""
+    ),
     "renews_and_tells_of_no_cancel": Mutant("renew.lua", "kept[i] = kept[i] + 4", "kept[i] = kept[i] + 0"),
     "keeps_without_fence": Mutant("checkpoint.lua", "if refusal then return refusal end", "", "I1"),
     "keeps_for_what_is_over": Mutant(
         "checkpoint.lua", "if not record then return 0 end", "record = record or '0:0:0:'", "a checkpoint of nothing"
     ),
-    "keeps_for_the_highest": Mutant("checkpoint.lua", "ARGV[4], 0, 0, 'WITHSCORES'", "ARGV[4], -1, -1, 'WITHSCORES'"),
     "kept_for_ever": Mutant(
         "claimed.lua", "redis.call('HDEL', P .. 'checkpoints', ...)", "", "a checkpoint of nothing"
     ),
@@ -449,12 +455,12 @@ MUTANTS = {
     "paused_and_nobody_told": Mutant("renew.lua", "kept[i] = kept[i] + 8", "kept[i] = kept[i] + 0"),
     "paused_and_told_for_ever": Mutant("renew.lua", "has_rare and owners[i][4] ~= ARGV[i + 2]", "has_rare"),
     "paused_and_rests_over_a_later_claim": Mutant(
-        "rest.lua", "if tonumber(claim.number) > tonumber(ARGV[3]) then return 0 end", ""
+        "rest.lua", "if not claim.epoch and tonumber(claim.number) > tonumber(ARGV[3]) then return 0 end", ""
     ),
     "paused_and_rests_over_the_unknown": Mutant("rest.lua", "restore_claim(P, now, claim, {})", "now = now", "paused"),
     "paused_and_rests_without_fence": Mutant("rest.lua", "if refusal then return refusal end", "", "I1"),
     "paused_and_gives_back_what_runs": Mutant(
-        "rest.lua", "if not string.find(ARGV[4], ' ' .. claim.number .. ' ', 1, true) then", "if true then"
+        "rest.lua", "claim.epoch or string.find(ARGV[4], ' ' .. claim.number .. ' ', 1, true)", "claim.epoch"
     ),
     "held_and_claimed": Mutant("passing.lua", "why.has_held and held_of(P, ids, count) or {}", "{}", "held"),
     "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),

@@ -18,6 +18,7 @@ def bell(app):
 def rung(shard, bell):
     """A shard whose owner is idle, and hears of it by that bell."""
     shard.caller.run(shard.shard.acquire("n", 60, 3, bell=bell.key))
+    shard.become_known()
     return shard
 
 

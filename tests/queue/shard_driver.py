@@ -151,7 +151,15 @@ class ShardDriver:
     def stamp(self) -> Stamp:
         """That of this driver's next call, which never comes too late."""
         self.number += 1
-        return Stamp(b"~driver-%d" % id(self), self.number)
+        return Stamp(self.sender, self.number)
+
+    @property
+    def sender(self) -> bytes:
+        return b"~driver-%d" % id(self)
+
+    def become_known(self) -> None:
+        """As if it had pushed before: what a sender pushes first is not handed over."""
+        self.redis.hset(self.key("meta"), self.sender, 0)
 
     def push_payloads(self, id: str, count: int, first: int = 0) -> None:
         """Pushes payloads b"0", b"1" … with scores 0, 1 …"""

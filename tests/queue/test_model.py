@@ -31,6 +31,7 @@ from tests.queue.model.history import (
     WITH_HOLDS,
     WITH_LANES,
     WITH_PAUSES,
+    WITH_REPEATS,
     WITH_UNDO,
     History,
 )
@@ -151,6 +152,7 @@ def happenings_for(name: str) -> Sequence[str]:
         return WITH_FEWER
     happening_by = {"paused": WITH_PAUSES, "held": WITH_HOLDS, "lane": WITH_LANES, "failover": WITH_FAILOVERS}
     happening_by |= {"away_and_rests": EVERYTHING, "away": WITH_AWAY}
+    happening_by |= dict.fromkeys(("pushed_a", "pushed_by", "pushed_too", "apart_again", "apart_too"), WITH_REPEATS)
     for begin, happenings in happening_by.items():
         if name.startswith(begin):
             return happenings

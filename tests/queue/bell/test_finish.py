@@ -50,7 +50,7 @@ def test_it_leaves_what_settle_and_claim_leave(shard, lease):
     owner = {driver: driver.redis.hgetall(driver.key("owner")) for driver in (shard, other)}
     for fields, its_lease in ((owner[shard], lease), (owner[other], theirs)):
         assert fields.pop(b"open") == f"{its_lease.epoch} {its_lease.number}".encode()
-        for field in (b"epoch", b"until", b"last_due", b"ttl"):
+        for field in (b"epoch", b"until", b"last_due", b"ttl", b"asked"):
             fields.pop(field)
     assert owner[shard] == owner[other]
     assert shard.meta("processed") == other.meta("processed") == 3

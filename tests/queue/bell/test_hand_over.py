@@ -27,6 +27,7 @@ def listening(shard: ShardDriver, node: str = "a", dead: tuple[str, ...] = ()) -
     bell = f"{shard.app.settings.namespace}:{BELL}"
     owned = shard.caller.run(shard.shard.acquire(node, 60, 3, [DeadNode(name) for name in dead], bell=bell))
     lease = Lease(shard, node, owned.epoch)
+    shard.become_known()
     lease.claim()
     listen(shard)
     return lease

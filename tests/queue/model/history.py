@@ -89,6 +89,11 @@ EVERYTHING = (
 )
 #: Where Redis fails over now and then, and has lost the last lease.
 WITH_FAILOVERS = (*HAPPENINGS, *["fail_over"] * 6, *["move_the_clock"] * 3)
+#: Where mostly pushes come, and come late or twice.
+WITH_REPEATS = (
+    *(*["push"] * 6, *["push_apart"] * 4, *["arrive_late_or_twice"] * 5, *["move_the_clock"] * 3),
+    *("acquire", "listen", "work", "settle", "renew_or_release"),
+)
 #: Where ids have tenants, which take turns.
 WITH_LANES = (*HAPPENINGS, *["push_fairly"] * 8, *["work"] * 4)
 

@@ -74,7 +74,8 @@ class Witness:
         if after.paused:
             assert not after.open, f"paused: {message} left an open claim"
         if before.paused:
-            new = {number for number in after.claims if _is_more(after.claims[number], before.claims.get(number, {}))}
+            claims, known = _by_leases(after), _by_leases(before)
+            new = {name for name in claims if _is_more(claims[name], known.get(name, {}))}
             assert not new, f"paused: {message} has claimed {new}"
         if after.rests is not None and before.rests is None and not isinstance(reply, Owned):
             assert message.script == "rest", f"paused: {message} says that its owner rests"
@@ -353,8 +354,9 @@ class Witness:
 
     # ── I8 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @staticmethod
-    def _i8_wrong_layout_changes_nothing(message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+    def _i8_wrong_layout_changes_nothing(
+        self, message: Message, reply: Any, before: ShardState, after: ShardState
+    ) -> None:
         if isinstance(reply, Owned):
             assert after.layout == message.layout, f"I8: {message} left layout {after.layout}"
         else:
@@ -367,7 +369,8 @@ class Witness:
                 f"I8: {message} with layout {message.layout} changed a shard of {before.layout}"
             )
             has_left_all = message.script == "push_apart" and not any(reply)
-            assert has_left_all or reply in [ShardsCountMismatch, NewerLayout, Fenced], (
+            is_told_again = message.script == "push" and reply == self._replies.get(message.stamp)
+            assert has_left_all or is_told_again or reply in [ShardsCountMismatch, NewerLayout, Fenced, Late], (
                 f"I8: {message} was told {reply}"
             )
         elif message.script == "claim":
@@ -472,6 +475,11 @@ def _is_of_away(message: Message, before: ShardState) -> bool:
     name: Any = (message.epoch, message.details.get("number"))
     away = before.away.get(name)
     return away is not None and away.node == message.node
+
+
+def _by_leases(state: ShardState) -> dict[ClaimName, dict[str, Entry]]:
+    """Claims by epoch and number: as one goes away it is not another one."""
+    return {name if isinstance(name, tuple) else (state.epoch, name): claim for name, claim in state.claims.items()}
 
 
 def _is_more(entries: dict[str, Entry], before: dict[str, Entry]) -> bool:

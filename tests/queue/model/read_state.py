@@ -90,7 +90,8 @@ def _checkpoint(text: bytes) -> tuple[bytes, bytes]:
 
 
 def _kept(record: list[bytes | None], payloads: dict[bytes, float]) -> Kept:
-    where, at, retry_count, error, _, crashes, crowds, checkpoint, tags, tenant, rule = record
+    where, at, retry_count, error, _, crashes, crowds, checkpoint, tags, tenant, rule, waits = record
+    assert waits is None, "nothing waits for others here"
     return Kept(
         (where or b"").decode(),
         tuple((payload, _microseconds(score)) for payload, score in sorted(payloads.items())),

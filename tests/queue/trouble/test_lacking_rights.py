@@ -101,8 +101,9 @@ def test_what_is_parked_comes_back_though_a_right_was_lacking(shard, end, comman
     lease.claim(limit=2)
     push_behind(shard)
     lease.claim_beside(limit=4)
-    assert {id for id, job in shard.queued().items() if job.waits} == {"id-0"}
-    lease.claim_beside(limit=2)
+    assert {id for id, job in shard.queued().items() if job.waits} == {"id-0", "id-1"}
+    shard.push("newer", b"x")
+    assert [job.id for job in lease.claim_beside(limit=2)] == ["newer"]
     with denied(shard, command):
         end(lease)
     end(lease)
