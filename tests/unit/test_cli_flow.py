@@ -57,6 +57,16 @@ def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: L
     assert app.metrics()["shop"].length == 0
 
 
+def test_a_job_that_waits_is_run_without_and_who_did_so_is_found_by_its_kind(
+    lowkiq: Run, queue: type[Worker], app: Lowkiq
+) -> None:
+    queue.perform_async([{"id": "a"}])
+    queue.perform_async([{"id": "b", "after": [("shop", "a")]}])
+    assert lowkiq("stop-waiting", "shop", "b").returncode == 0
+    found = json.loads(lowkiq("incidents", "--kind", "stop waiting", "--json").stdout)
+    assert ["wait no more" in one["says"] for one in found] == [True]
+
+
 def test_the_largest_backlogs_are_listed(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
     queue.perform_async([{"id": "plain"}])
     assert lowkiq("tenants", "shop").stdout == "nothing that is queued in shop has a tenant\n"
