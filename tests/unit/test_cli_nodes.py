@@ -15,7 +15,7 @@ import pytest
 
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin.beats.dumps import keep_dump
-from lowkiq.admin.beats.hands import HandState, take, tell
+from lowkiq.admin.beats.hands import HandState, ask, take, tell
 from lowkiq.admin.beats.health import forget
 from lowkiq.admin.past.incidents import NewIncident, end, note, read_incidents
 from lowkiq.queue.call import redis_time
@@ -94,20 +94,26 @@ def test_a_node_that_refuses_or_is_gone_is_an_exit_code_with_the_reason(lowkiq: 
 
 
 def test_who_is_no_node_is_named_with_those_that_there_are(lowkiq: Run, app: Lowkiq) -> None:
-    def refused(name: str) -> str:
+    def refused(name: str, *nodes: str) -> str:
+        for node in nodes:  # a beat counts for half a minute
+            beat(app, node=node)
         ended = lowkiq("nodes", "quiet", name)
         assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
         return ended.stderr
 
     assert refused("0") == "lowkiq: no node has the name or number '0': there are none: lowkiq nodes\n"
-    beat(app)
-    beat(app, node="host:1:x")
-    assert refused("7") == f"lowkiq: no node has the name or number '7': name one of host:1:x and {NODE}\n"
-    assert refused("0") == f"lowkiq: several nodes have the name or number '0': name one of host:1:x and {NODE}\n"
+    two, named = (NODE, "host:1:x"), f"name one of host:1:x and {NODE}"
+    assert refused("7", *two) == f"lowkiq: no node has the name or number '7': {named}\n"
+    assert refused("0", *two) == f"lowkiq: several nodes have the name or number '0': {named}\n"
     assert lowkiq("nodes", "quiet").returncode == lowkiq("nodes", "stop", "0").returncode == 2
-    for _ in range(10):
-        lowkiq_ends = lowkiq("nodes", "quiet", NODE)
-    assert lowkiq_ends.returncode == 0
+
+
+def test_a_node_that_hears_nothing_is_not_asked_for_ever(lowkiq: Run, app: Lowkiq) -> None:
+    for _ in range(9):
+        ask(app.caller, app.settings.namespace, NODE, "quiet", "me")
+    beat(app)
+    assert lowkiq("nodes", "quiet", NODE).returncode == 0
+    beat(app)
     full = lowkiq("nodes", "quiet", NODE)
     assert full.returncode == 1 and "10 requests wait for node host:2:y already: it does not hear" in full.stderr
 

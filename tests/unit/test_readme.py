@@ -59,7 +59,11 @@ def test_the_defaults_are_as_told(name: str, told: str) -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_of_a_worker_is_told(name: str) -> None:
-    told = {"queue_name": "the class name", "concurrency": "as many as threads are free; 100 for `async def`"}
+    told = {
+        "queue_name": "the class name",
+        "concurrency": "as many as threads are free; 100 for `async def`",
+        "equal": "that of the application, last",
+    }
     default = told.get(name) or getattr(Worker, name) or "none"
     assert f"| `{name}` | {default} |" in SETTINGS
 
