@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq import InvalidJob, Lowkiq, LowkiqError
+from lowkiq import InvalidJob, Lowkiq, LowkiqError, NewJob
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.pauses import Waits, by_whom
 from lowkiq.policies import Every
@@ -94,7 +94,7 @@ def test_a_batch_ends_with_the_job_after_all_of_it(shop: Shop) -> None:
 
 def test_two_batches_with_the_same_job_at_the_end_are_both_waited_for(shop: Shop) -> None:
     """The end of the one does not free what the other one holds open, whichever comes first."""
-    end = (shop.reports, {"id": "eu"})
+    end: tuple[Any, NewJob] = (shop.reports, {"id": "eu"})
     first, second = shop.app.batch(on_done=end), shop.app.batch(on_done=end)
     with second:
         with first:
@@ -109,7 +109,7 @@ def test_two_batches_with_the_same_job_at_the_end_are_both_waited_for(shop: Shop
 
 
 def test_a_batch_goes_on_with_what_one_of_its_name_has_left_open(shop: Shop) -> None:
-    end = (shop.reports, {"id": "eu"})
+    end: tuple[Any, NewJob] = (shop.reports, {"id": "eu"})
     with pytest.raises(OSError, match="away"), shop.app.batch(on_done=end, name="import 7") as batch:
         batch.push(shop.orders, [{"id": "a"}])
         raise OSError("away")
