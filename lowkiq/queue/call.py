@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from lowkiq import clock
 from lowkiq.codec import error_text
 from lowkiq.errors import (
     Fenced,
@@ -24,7 +25,7 @@ from lowkiq.errors import (
     Unsettled,
 )  # fmt: skip
 from lowkiq.queue import keys, scripts
-from lowkiq.queue.senders import Senders
+from lowkiq.queue.senders import Sender, Senders, Stamp
 from lowkiq.queue.unreadable import Met, is_another_type, of_another_type
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.server import Argument, Command, Replicas, Server
@@ -35,6 +36,9 @@ T = TypeVar("T")
 
 #: Shards that one script renews or looks at: ten thousand of them are twenty commands of about a millisecond.
 SHARDS_A_CALL: Final = 500
+
+#: Seconds within which a call that is applied once (senders.lua) may come: longer than any client goes on trying.
+IN_TIME: Final = 60.0
 
 #: A second key of a call on Cluster whose first is a prefix; no key ever has that name. While a slot moves from one
 #: server to another, a script that names one key only would be sent on to the new one, and see there a shard of which
@@ -71,6 +75,8 @@ class Call(NamedTuple, Generic[T]):
     keys: Sequence[str]
     arguments: Sequence[Argument]
     parse: Callable[[Any], T]
+    #: That of a call which is applied once, however often it is sent; it gets one as it is sent.
+    stamp: Stamp | tuple[()] = ()
 
 
 class Caller:
@@ -125,6 +131,37 @@ class Caller:
         """
         if not calls:
             return []
+        stamped, senders = self._stamped(calls)
+        try:
+            results = self._run_all(stamped, replicas)
+            late = [n for n, result in enumerate(results) if calls[n] is not stamped[n] and isinstance(result, Late)]
+            if late:  # Redis's clock has jumped ahead
+                self.senders.learn()
+                again = [stamped[n]._replace(stamp=self._stamp(senders[n])) for n in late]
+                for n, result in zip(late, self._run_all(again, replicas), strict=True):
+                    results[n] = result
+            return results
+        finally:
+            for sender in senders.values():
+                self.senders.give_back(sender)
+
+    def _stamped(self, calls: Sequence[Call[Any]]) -> tuple[Sequence[Call[Any]], dict[int, Sender]]:
+        """Calls with stamps, each of a sender of its own, where they are applied once and have none."""
+        known = self._scripts or self._choose()
+        once = [n for n, call in enumerate(calls) if known[call.script].is_once and not call.stamp]
+        if not once:
+            return calls, {}
+        self.senders.look()
+        senders = {n: self.senders.take() for n in once}
+        stamped = list(calls)
+        for n, sender in senders.items():
+            stamped[n] = stamped[n]._replace(stamp=self._stamp(sender))
+        return stamped, senders
+
+    def _stamp(self, sender: Sender) -> Stamp:
+        return self.senders.stamp(sender, clock.monotonic() + IN_TIME)
+
+    def _run_all(self, calls: Sequence[Call[Any]], replicas: Replicas | None) -> list[Any]:
         replies = self._server.pipeline([self.command_of(call) for call in calls], replicas)
         if NoScriptError in map(type, replies):
             again = _lost(calls, replies)
@@ -155,8 +192,8 @@ class Caller:
         script = (self._scripts or self._choose())[call.script]
         head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
         if self.is_spread and call.keys[0].endswith(":"):
-            return (*head, len(call.keys) + 1, *call.keys, call.keys[0] + GUARD, *call.arguments)
-        return (*head, len(call.keys), *call.keys, *call.arguments)
+            return (*head, len(call.keys) + 1, *call.keys, call.keys[0] + GUARD, *call.arguments, *call.stamp)
+        return (*head, len(call.keys), *call.keys, *call.arguments, *call.stamp)
 
     def _choose(self) -> dict[str, scripts.Script]:
         with self._loading:

@@ -29,7 +29,7 @@ MOST_TRIES = 120
 #: Lines of its log that a failure tells.
 TOLD = 40
 #: Keys of a shard that stay when nothing of any id is left.
-STAY = frozenset({"meta", "owner"})
+STAY = frozenset({"meta", "owner", "deeds"})
 
 
 class Step(NamedTuple):

@@ -20,7 +20,6 @@ def _known(capabilities: str, begins: str, why: str) -> Known:
 LOST_CHUNK = "a failover loses what a new shard has just adopted, and the mover goes on to drop it from the old one"
 
 KNOWN: tuple[Known, ...] = (
-    _known("repeats undo", "I5: put_away,", "a late deletion deletes what came after it (audit 14)"),
     _known("failover reshard", "I3:", LOST_CHUNK),
     _known("failover reshard", "I6:", LOST_CHUNK),
     _known("failover reshard", "the move does not end", "found last, with reshards that take claims along"),

@@ -22,7 +22,7 @@ NAMESPACE = "p"
 REPEATABLE = frozenset({
     "push", "push_apart", "claim", "settle", "finish", "release", "acquire", "renew", "abandon", "isolate",
     "checkpoint", "receive", "fire", "recur", "drop", "bury", "revive", "cancel", "hold", "let_go", "pause", "resume",
-    "unblock", "perform_now", "put_away", "put_back", "wait", "rest",
+    "unblock", "perform_now", "put_away", "put_back", "wait", "rest", "stop_waiting", "track",
 })  # fmt: skip
 #: Calls that are remembered.
 REMEMBERED = 40
@@ -49,8 +49,8 @@ class WatchedCaller(Caller):
         command = self.command
         self.command = lambda *words: self._time() if words == ("TIME",) else command(*words)
 
-    def run_all(self, calls: Sequence[Call[Any]], replicas: Any = None) -> list[Any]:
-        results = super().run_all(calls, replicas)
+    def _run_all(self, calls: Sequence[Call[Any]], replicas: Any) -> list[Any]:
+        results = super()._run_all(calls, replicas)
         taken = zip(calls, results, strict=True)
         told = [call for call, result in taken if call.script in REPEATABLE and not isinstance(result, Exception)]
         self.world.sent = [*self.world.sent, *told][-REMEMBERED:]

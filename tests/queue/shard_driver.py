@@ -247,13 +247,13 @@ class ShardDriver:
         return seconds + microseconds / 1e6
 
     def names(self) -> set[str]:
-        """The keys that there are, without the prefix."""
-        return set(self.look().keys)
+        """The keys that there are, without the prefix, and without that which remembers people's deeds for a while."""
+        return set(self.look().keys) - {"deeds"}
 
     def dump(self) -> dict[bytes, Any]:
-        """Everything in the namespace, to be compared."""
-        pattern = f"{self.app.settings.namespace}:*"
-        return {key: self._value(key) for key in self.redis.scan_iter(match=pattern, count=1000)}
+        """Everything in the namespace, to be compared, but for what is remembered of people's deeds."""
+        keys = self.redis.scan_iter(match=f"{self.app.settings.namespace}:*", count=1000)
+        return {key: self._value(key) for key in keys if not key.endswith(b":deeds")}
 
     def jobs(self) -> dict[bytes, Any]:
         """

@@ -89,7 +89,7 @@ def known(app: Lowkiq) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in redis.keys("*@2:*"):
         name = key.decode()
-        if name.endswith((":meta", ":owner")):
+        if name.endswith((":meta", ":owner", ":deeds")):
             continue
         kind = redis.type(key)
         if kind == b"hash":

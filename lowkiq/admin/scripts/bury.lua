@@ -1,3 +1,4 @@
+--! once
 -- bury: queue → morgue, with the job's last error, or that of its id there. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, 3 'any' or 'failed' (only jobs that have failed), then ids

@@ -1,4 +1,5 @@
 --! allow-oom
+--! once
 -- cancel: delete what is queued of jobs; and mark those that run, so that none of them comes back unless it is done
 -- (cancelling.lua), and ring who runs them, which asks them to stop. Repeating it changes nothing.
 -- KEYS  1 shard prefix

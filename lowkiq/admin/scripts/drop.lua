@@ -1,4 +1,5 @@
 --! allow-oom
+--! once
 -- drop: delete jobs of the queue or of the morgue. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', then ids

@@ -1,4 +1,5 @@
 --! allow-oom
+--! once
 -- hold: keep ids from being claimed until they are let go (holding.lua); a run of one goes on. What is queued of them is
 -- parked by the claim that meets it. Repeating it changes who and why, and no more.
 -- KEYS  1 shard prefix

@@ -1,4 +1,5 @@
 --! allow-oom
+--! once
 -- let_go: have ids be claimed again that a person holds (holding.lua): what is queued of them is due at its own time, or now. One
 -- that waits for others (waiting.lua) goes on waiting. Repeating it changes nothing.
 -- KEYS  1 shard prefix

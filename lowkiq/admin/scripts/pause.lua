@@ -1,4 +1,5 @@
 --! allow-oom
+--! once
 -- pause: have nothing be claimed of a shard until it is resumed (pausing.lua); or see how far that has come. Repeating it
 -- changes who and why, and no more.
 -- KEYS  1 shard prefix

@@ -1,3 +1,4 @@
+--! once
 -- perform_now: make queued jobs due, in the order of their ids here. Those that are due already keep their place, also
 -- parked ones; and blocked ones stay blocked (claimed.lua). No throttle holds any of the others back (fewer.lua).
 -- Repeating it changes nothing.

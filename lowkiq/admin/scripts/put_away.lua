@@ -1,3 +1,4 @@
+--! once
 -- put_away: delete jobs of the queue or of the morgue, and keep them for a while, so that it can be undone (put_back).
 -- Repeating it changes nothing: an id that is kept under a name already is not deleted again, be it queued again.
 -- KEYS  1 shard prefix

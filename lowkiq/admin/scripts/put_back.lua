@@ -1,3 +1,4 @@
+--! once
 -- put_back: undo a deletion. What is deleted comes back as if it had only been in hand: with its payloads, due time and
 -- retry_count, also where its id has been pushed again since; then the payloads merge. Repeating it changes nothing.
 -- KEYS  1 shard prefix

@@ -1,4 +1,5 @@
 --! allow-oom
+--! once
 -- resume: have a paused shard be claimed from again, and wake its owner. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout

@@ -1,3 +1,4 @@
+--! once
 -- revive: morgue → queue, at retry_count -1 and now, in the order of the ids here, or parked behind a run of the id, or
 -- blocked with it (claimed.lua), or held, as it waits for others still (waiting.lua). What is told of its death is its last error, until it has run. Repeating it changes nothing.
 -- KEYS  1 shard prefix

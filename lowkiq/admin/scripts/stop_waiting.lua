@@ -1,4 +1,5 @@
 --! allow-oom
+--! once
 -- stop_waiting: have jobs that wait for others (waiting.lua) run without those, unless a person holds them as well. Repeating it
 -- changes nothing.
 -- KEYS  1 shard prefix

@@ -1,3 +1,4 @@
+--! once
 -- track: keep what happens to ids from now on, or no longer; then what was kept goes, too. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 '1' to track, '0' to track no more, 3 how many ids of a shard may be tracked, then ids

@@ -1,4 +1,5 @@
 --! allow-oom
+--! once
 -- unblock: have blocked jobs go on, in the order of their ids here, due now and at retry_count -1. Repeating it changes
 -- nothing.
 -- KEYS  1 shard prefix

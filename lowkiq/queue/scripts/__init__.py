@@ -26,6 +26,11 @@ FREES: Final = "  redis.call('HDEL', P .. 'owner', '')\n"
 #: Asks a server whether it does; it runs also where nothing can be written just now.
 PROBE: Final = "#!lua flags=allow-oom,no-writes\nreturn 1"
 
+#: How a script says that it is applied once, however often it comes (senders.lua), and what that makes of it.
+ONCE: Final = "--! once\n"
+ONCE_FREES: Final = "--@ shard oom\nfree_first(KEYS[1])\n"
+AS_DEED: Final = "--@ senders once\n{first}local function deed()\n{body}\nend\nreturn once(KEYS[1], deed)\n"
+
 _INCLUDE = re.compile(r"^--@ (\w+) (.+)\n", re.MULTILINE)
 _SECTION = re.compile(r"^--- (\w+)\n", re.MULTILINE)
 
@@ -35,6 +40,8 @@ class Script(NamedTuple):
 
     source: str
     sha: bytes
+    #: Whether it is sent with a stamp behind its arguments.
+    is_once: bool = False
 
 
 def load(*, flags: bool) -> dict[str, Script]:
@@ -56,10 +63,16 @@ def paths() -> list[str]:
 
 
 def _script(path: str, read: Read, flags: bool) -> Script:
-    source = _expand(read(path), read, set()).replace(MAKES_ROOM, ALLOW_OOM if flags else "", 1)
+    source = read(path)
+    makes_room, is_once = MAKES_ROOM in source, ONCE in source
+    source = source.replace(MAKES_ROOM, "", 1)
+    if is_once:
+        source = AS_DEED.format(first=ONCE_FREES if makes_room else "", body=source.replace(ONCE, "", 1))
+    source = _expand(source, read, set())
     if flags:
-        source = source.replace(FREES, "", 1)
-    return Script(source, hashlib.sha1(source.encode()).hexdigest().encode())  # noqa: S324 (Redis names scripts so)
+        source = (ALLOW_OOM if makes_room else "") + source.replace(FREES, "", 1)
+    sha = hashlib.sha1(source.encode()).hexdigest().encode()  # noqa: S324 (Redis names scripts so)
+    return Script(source, sha, is_once)
 
 
 def _expand(source: str, read: Read, seen: set[str]) -> str:

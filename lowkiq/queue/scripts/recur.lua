@@ -1,3 +1,4 @@
+--! once
 -- recur: set, change or remove an entry that recurs (includes/recurring.lua), if it still is what the caller takes it for.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 id, 3 what it is, '' if there is none, 4 what it is to be, '' to remove it, 5 when it fires next, '' while

@@ -35,3 +35,48 @@ local function forget_senders(key, now)
   end
   if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
 end
+
+--- once
+--@ shard refuse now
+--@ senders heard late forget
+-- What people do to jobs is applied once, too: `deeds` has for each sender the number of its last call that was applied, and what that
+-- gave, for longer than any of them may come late. Who was refused has changed nothing, and may come again. The stamp is behind
+-- the arguments that a script has (call.py), and gone from there once it is read.
+local DEEDS_KEPT = 600
+
+-- A reply is a whole number, or a list of those and of texts.
+local function written(reply)
+  if type(reply) == 'number' then return string.format('%d', reply) end
+  local words = {}
+  for i, word in ipairs(reply) do
+    words[i] = type(word) == 'number' and string.format('i%d ', word) or 's' .. #word .. ':' .. word
+  end
+  return '*' .. table.concat(words)
+end
+
+local function read_reply(text)
+  if string.sub(text, 1, 1) ~= '*' then return tonumber(text) end
+  local reply, at = {}, 2
+  while at <= #text do
+    local number, after = string.match(text, '^i(-?%d+) ()', at)
+    local length, first = string.match(text, '^s(%d+):()', at)
+    reply[#reply + 1] = number and tonumber(number) or string.sub(text, first, first + length - 1)
+    at = after or first + length
+  end
+  return reply
+end
+
+local function once(P, deed)
+  local number, sender = table.remove(ARGV), table.remove(ARGV)
+  local key, now = P .. 'deeds', now_us()
+  local known = redis.call('HGET', key, sender)
+  local said = heard(known, number)
+  if said == 'OLD' or not said and now > tonumber(number) then return too_late(now) end
+  if said then return read_reply(said) end
+  local reply = deed()
+  if type(reply) == 'table' and reply.err then return reply end
+  if not known then forget_senders(key, now) end
+  redis.call('HSET', key, sender, number .. ' ' .. written(reply))
+  redis.call('EXPIRE', key, DEEDS_KEPT)
+  return reply
+end
