@@ -143,7 +143,7 @@ class Caller:
             return results
         finally:
             for sender in senders.values():
-                self.senders.give_back(sender)
+                sender.give_back()
 
     def _stamped(self, calls: Sequence[Call[Any]]) -> tuple[Sequence[Call[Any]], dict[int, Sender]]:
         """Calls with stamps, each of a sender of its own, where they are applied once and have none."""

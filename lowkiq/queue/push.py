@@ -99,15 +99,17 @@ class Producer:
     def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
         """Puts jobs into the queue; the order within an id is kept."""
         tally: Tally | None = None
-        sender = self._senders.take()
+        senders, way = self._senders, self._connections if len(jobs) == 1 else None
+        sender = senders.take()
         with Patience(self._push_timeout) as patience:
             try:
                 stamp = None
-                way = self._connections if len(jobs) == 1 and self.is_registered else None
-                if way and patience.since < self._senders.look_at:
-                    stamp = self._senders.stamp(sender, patience.until)
-                    if pushed := self._push_one(way, jobs[0], sender, stamp.number):
+                # As is_registered and _look ask.
+                if way and way.losses == self._known_at and patience.since < senders.look_at:
+                    number = senders.number(sender, patience.since + self._push_timeout)
+                    if pushed := self._push_one(way, jobs[0], sender, number):
                         return pushed
+                    stamp = Stamp(sender.name, number)
                 tally = Tally(len(jobs))
                 self._look(patience)
                 for turn in self._turns(jobs, sender, patience, stamp):
@@ -116,7 +118,7 @@ class Producer:
             except RedisError as error:
                 raise (tally or Tally(1)).failed(error, was_sent=patience.was_sent) from error
             finally:
-                self._senders.give_back(sender)
+                sender.give_back()
         return tally.pushed
 
     def _turns(

@@ -27,14 +27,20 @@ class Stamp(NamedTuple):
 class Sender:
     """Sends one call at a time to any shard; threads need one each."""
 
-    __slots__ = ("last", "name", "packed")
+    __slots__ = ("_idle", "last", "name", "packed")
 
-    def __init__(self, name: bytes) -> None:
+    def __init__(self, name: bytes, idle: list[Sender] | None = None) -> None:
         self.name = name
+        #: Where others find it. Nobody looks there any more after a fork, or when Redis's clock was set back.
+        self._idle = [] if idle is None else idle
         #: The number of its last call.
         self.last = 0
         #: The name as a command has it.
         self.packed = b"$%d\r\n%b\r\n" % (len(name), name)
+
+    def give_back(self) -> None:
+        """Lets others have it: its call is over, answered or given up."""
+        self._idle.append(self)
 
 
 class Senders:
@@ -64,16 +70,17 @@ class Senders:
         try:
             return self._idle.pop()
         except IndexError:
-            return Sender(b"%b%d" % (self._prefix, next(self._numbers)))
+            return self._new()
 
-    def give_back(self, sender: Sender) -> None:
-        """Lets others have a sender whose call is over: answered, or given up."""
-        if sender.name.startswith(self._prefix):
-            self._idle.append(sender)
+    def _new(self) -> Sender:
+        return Sender(b"%b%d" % (self._prefix, next(self._numbers)), self._idle)
 
     def number(self, sender: Sender, until: float) -> int:
         """The number of a sender's next call, which may be applied until then by our clock."""
-        sender.last = number = max(sender.last + 1, int((until + self._ahead) * 1e6))
+        number = int((until + self._ahead) * 1e6)
+        if number <= sender.last:
+            number = sender.last + 1
+        sender.last = number
         return number
 
     def stamp(self, sender: Sender, until: float) -> Stamp:
@@ -82,7 +89,7 @@ class Senders:
 
     def once(self, until: float) -> Stamp:
         """That of a call whose sender sends nothing else."""
-        return self.stamp(Sender(b"%b%d" % (self._prefix, next(self._numbers))), until)
+        return self.stamp(self._new(), until)
 
     def look(self) -> bool:
         """Looks at Redis's clock if it is time to; False if it is not."""

@@ -159,7 +159,7 @@ def test_a_clock_of_redis_that_was_set_back_gets_new_senders(app: Lowkiq):
     old = senders.take()
     senders.number(old, clock.monotonic())
     senders.learn()
-    senders.give_back(old)
+    old.give_back()
     new = senders.take()
     assert new.name != old.name
     assert senders.number(new, clock.monotonic()) < old.last - 3_000_000_000
@@ -167,7 +167,7 @@ def test_a_clock_of_redis_that_was_set_back_gets_new_senders(app: Lowkiq):
 
 def test_a_fork_has_senders_of_its_own(app: Lowkiq):
     senders = app.caller.senders
-    senders.give_back(mine := senders.take())
+    (mine := senders.take()).give_back()
     read, write = os.pipe()
     if not (child := os.fork()):
         os.write(write, senders.take().name)
@@ -181,8 +181,8 @@ def test_two_at_a_time_have_a_sender_each_and_the_last_one_is_taken_again(app: L
     senders = Senders(app.caller.command)
     first, second = senders.take(), senders.take()
     assert first.name != second.name
-    senders.give_back(second)
-    senders.give_back(first)
+    second.give_back()
+    first.give_back()
     assert senders.take() is first
 
 

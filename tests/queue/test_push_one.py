@@ -37,13 +37,13 @@ def sent(monkeypatch) -> list[bytes]:
 @pytest.fixture
 def stamped(monkeypatch) -> list[Stamp]:
     stamps: list[Stamp] = []
-    give = Senders.stamp
+    give = Senders.number
 
     def spy(senders, sender, until):
-        stamps.append(give(senders, sender, until))
-        return stamps[-1]
+        stamps.append(Stamp(sender.name, give(senders, sender, until)))
+        return stamps[-1].number
 
-    monkeypatch.setattr(Senders, "stamp", spy)
+    monkeypatch.setattr(Senders, "number", spy)
     return stamps
 
 
