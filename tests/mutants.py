@@ -361,10 +361,8 @@ MUTANTS = {
     ),
     "kept_and_not_given_back": Mutant("claim.lua", "if record and checkpoints[i] then", "if false then"),
     "pushed_again": Mutant("senders.lua", "if last == number then", "if false then", "I5"),
-    "pushed_alone_again": Mutant("push.lua", "meta[6] and meta[6] < number", "meta[6]", "I5"),
     "pushed_by_who_has_given_up": Mutant("senders.lua", "tonumber(last) > tonumber(number) and 'OLD'", "nil", "I5"),
     "pushed_too_late": Mutant("pushing.lua", "if said or clock > tonumber(number) then", "if said then", "I5"),
-    "pushed_alone_too_late": Mutant("push.lua", " and stamped <= number", "", "I5"),
     "pushed_and_forgotten": Mutant("push.lua", "(meta[4] or 0) + 1, sender, number)", "(meta[4] or 0) + 1)"),
     "apart_again": Mutant("push_apart.lua", "  if said then\n", "  if false then\n", "I5"),
     "apart_too_late": Mutant("push_apart.lua", "elseif now <= tonumber(number) and", "elseif", "I5"),
@@ -679,6 +677,12 @@ MUTANTS = {
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", "{}"),
 }
 
+#: Of the quick way of a lone push; what finds them out are the scenes of test_once.py: histories take thousands.
+OF_LONE_PUSHES = {
+    "pushed_alone_again": Mutant("push.lua", "meta[6] and meta[6] < number", "meta[6]"),
+    "pushed_alone_too_late": Mutant("push.lua", " and stamped <= number", ""),
+}
+
 #: Of the scripts that a queue's places are taken and kept by; what finds them out is test_places_model.py.
 OF_PLACES = {
     "leaks_at_give": Mutant("places.lua", "if given > 0 then redis", "if false then redis"),
@@ -717,7 +721,7 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
     Makes every script that is loaded from here on the mutant's; in this process for good, unless a monkeypatch
     takes it back. A client that has loaded its scripts keeps them.
     """
-    mutant = (MUTANTS | OF_PLACES)[name]
+    mutant = (MUTANTS | OF_LONE_PUSHES | OF_PLACES)[name]
     replace(mutant.file, mutant.safeguard, mutant.instead, monkeypatch or pytest.MonkeyPatch())
 
 

@@ -152,7 +152,7 @@ def happenings_for(name: str) -> Sequence[str]:
         return WITH_FEWER
     happening_by = {"paused": WITH_PAUSES, "held": WITH_HOLDS, "lane": WITH_LANES, "failover": WITH_FAILOVERS}
     happening_by |= {"away_and_rests": EVERYTHING, "away": WITH_AWAY}
-    happening_by |= dict.fromkeys(("pushed_a", "pushed_by", "pushed_too", "apart_again", "apart_too"), WITH_REPEATS)
+    happening_by |= dict.fromkeys(("apart_again", "apart_too"), WITH_REPEATS)
     for begin, happenings in happening_by.items():
         if name.startswith(begin):
             return happenings

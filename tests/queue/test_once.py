@@ -16,6 +16,7 @@ from lowkiq.queue.push import Producer
 from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.senders import Sender, Senders, Stamp
 from lowkiq.transport.server import Connections
+from tests import mutants
 from tests.queue.shard_driver import Lease, ShardDriver
 
 
@@ -79,6 +80,44 @@ def test_what_its_sender_has_given_up_is_not_applied_after_a_later_call(shard, c
     with pytest.raises(Late):
         shard.caller.run(given_up)
     assert finish_all(shard) == []
+
+
+def lone_push_again(shard: ShardDriver) -> None:
+    """Of a sender that the shard knows, when the job has run, and nobody owns the shard."""
+    call = Clerk(shard).call((b"a", b"1"))
+    told = shard.caller.run(call)
+    lease = shard.lease("a")
+    assert lease.claim()
+    lease.settle(rest="ack")
+    lease.release("lease")
+    before = shard.dump()
+    assert (shard.caller.run(call), shard.dump()) == (told, before)
+
+
+def lone_push_too_late(shard: ShardDriver) -> None:
+    """Of a sender that the shard knows."""
+    shard.push("x", b"x")
+    shard.redis.hset(shard.key("meta"), "~clerk", 1)
+    call = Clerk(shard).call((b"a", b"1"), seconds=-0.001)
+    before = shard.dump()
+    with pytest.raises(Late):
+        shard.caller.run(call)
+    assert shard.dump() == before
+
+
+LONE_PUSHES = {"pushed_alone_again": lone_push_again, "pushed_alone_too_late": lone_push_too_late}
+
+
+@pytest.mark.parametrize("scene", LONE_PUSHES.values(), ids=list(LONE_PUSHES))
+def test_a_lone_push_is_applied_once_and_in_time(shard, scene):
+    scene(shard)
+
+
+@pytest.mark.parametrize("name", mutants.OF_LONE_PUSHES)
+def test_a_mutant_of_lone_pushes_is_found_out(shard, monkeypatch, name):
+    mutants.install(name, monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        LONE_PUSHES[name](shard)
 
 
 def test_what_its_sender_waits_for_no_more_is_not_applied(shard, clerk):
