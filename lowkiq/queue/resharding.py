@@ -26,7 +26,7 @@ MOST_PAIRS: Final = 1 << 20
 #: Words of a row, where they are not two (pack.lua).
 WIDTHS: Final = {
     "away": 6, "claim:each": 3, "due": 3, "morgue": 3, "payloads": 3, "morgue:payloads": 3, "tracks": 3, "outbox": 4,
-    "waits:each": 3, "morgue:waits:each": 3, "waiters:each": 3,
+    "waits:each": 3, "morgue:waits:each": 3, "waiters:each": 3, "heard:each": 3,
 }  # fmt: skip
 #: Counters of a shard that go on in a new one.
 COUNTERS: Final = ("pushed", "merged", "processed", "failed", "superseded")

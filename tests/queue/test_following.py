@@ -60,7 +60,7 @@ MUTANTS = {
         "moving.lua", "if not refusal and redis.call('EXISTS', P .. 'feeders') == 1 then", "if false then",
     ),
     "letters_left_behind": ("moving.lua", ", {'outbox', 'zset'}", ""),
-    "heard_left_behind": ("moving.lua", "{'heard', 'hash'}, ", ""),
+    "heard_left_behind": ("moving.lua", "{'heard', 'hash', 'each'}, ", ""),
     "waits_left_behind": ("moving.lua", "{'waits', 'hash', 'each'}, ", ""),
     "answered_before_it_was_asked": (
         "adopt.lua", "redis.call('ZADD', P .. index .. ':' .. id, 'GT'", "redis.call('ZADD', P .. index .. ':' .. id",

@@ -11,13 +11,14 @@ from lowkiq.errors import Late
 from lowkiq.job import EncodedJob
 from lowkiq.queue import letters
 from lowkiq.queue.call import Call
-from lowkiq.queue.letters import Letter, push_letter
+from lowkiq.queue.letters import RECEIVED, Letter, push_letter
 from lowkiq.queue.push import Producer
 from lowkiq.queue.push_calls import push_call
 from lowkiq.queue.senders import Sender, Senders, Stamp
 from lowkiq.transport.server import Connections
 from tests import mutants
 from tests.queue.shard_driver import Lease, ShardDriver
+from tests.queue.touched import count_in_scripts, touched
 
 
 class Clerk:
@@ -254,6 +255,28 @@ def test_letters_that_arrive_behind_later_ones_push_nothing_again(app: Lowkiq):
     with pytest.raises(Late):
         app.caller.run(of_an_owner_before)
     assert app.caller.run(letters._receive(shard.shard, [letter(3, b"v3")], ("lowkiq:{src:0}:", "8"))) == 1
+
+
+def test_letters_cost_the_same_however_many_an_id_has_had(app: Lowkiq, monkeypatch):
+    """Those that a hot id was sent are remembered until their senders say that they won't come again."""
+    count_in_scripts(monkeypatch)
+    shard = ShardDriver(app)
+
+    def receive(first: int, kind: str = "push", count: int = RECEIVED) -> int:
+        some = [
+            Letter.parse(b"src:0:%d" % n, b"%d" % n, push_letter("hot", "q", 1, EncodedJob(b"hot", b"p", n)))
+            for n in range(first, first + count)
+        ]
+        if kind == "forget":
+            some = [Letter.parse(one.name, b"1", one.following) for one in some]
+        return touched(shard.redis, app.caller, letters._receive(shard.shard, some, ("lowkiq:{src:0}:", "7")))
+
+    few, few_gone = receive(0), receive(0, "forget", 1)
+    for first in range(100, 5_100, 1_000):
+        receive(first, count=1_000)
+    assert receive(5_100) <= 1.2 * few
+    assert receive(5_100, "forget", 1) <= few_gone + 5
+    assert receive(100, "forget", 1_000) < 30 * 1_000
 
 
 # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────────────────

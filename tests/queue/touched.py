@@ -17,6 +17,7 @@ KEY: Final = "touched"
 COUNTING: Final = """local redis = (function(server)
   local MANY = {ZREMRANGEBYSCORE = true, ZREMRANGEBYRANK = true, ZUNIONSTORE = true, SUNIONSTORE = true, DEL = true}
   local function size(found)
+    if type(found) == 'string' then return 1 + math.floor(#found / 1000) end -- a long text is many words
     if type(found) ~= 'table' then return 1 end
     local all = 0
     for _, one in ipairs(found) do all = all + size(one) end

@@ -5,7 +5,7 @@
 --       drop_moved: 'away': id, the claim's name, its lease, its last_due, the record there, '1' if it is cancelled (away.lua)
 --       · 'claim:each': id, payload, score, of such a claim · 'due' and 'morgue': id, when, record · 'payloads' and
 --       'morgue:payloads': id, payload, score · 'tracks': id, count, notes · 'outbox': id, number, name, record (letters.lua) ·
---       'waits:each', 'morgue:waits:each'
+--       'waits:each', 'morgue:waits:each', 'heard:each'
 --       and 'waiters:each': id, member, score; or, where nothing more is in its zset, id, '', value · else: id, value
 -- errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides

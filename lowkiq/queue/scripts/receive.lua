@@ -31,20 +31,14 @@ local function push_all()
 end
 
 local function remember(id, name)
-  local names = redis.call('HGET', P .. 'heard', id)
-  if names and string.find(' ' .. names .. ' ', ' ' .. name .. ' ', 1, true) then return false end
-  redis.call('HSET', P .. 'heard', id, names and names .. ' ' .. name or name)
+  if redis.call('ZADD', P .. 'heard:' .. id, 'NX', 0, name) == 0 then return false end
+  redis.call('HSET', P .. 'heard', id, '1')
   return true
 end
 
 local function forget_letter(id, name)
-  local names = redis.call('HGET', P .. 'heard', id)
-  if not names then return false end
-  local left = {}
-  for one in string.gmatch(names, '%S+') do
-    if one ~= name then left[#left + 1] = one end
-  end
-  if #left > 0 then redis.call('HSET', P .. 'heard', id, table.concat(left, ' ')) else redis.call('HDEL', P .. 'heard', id) end
+  if redis.call('ZREM', P .. 'heard:' .. id, name) == 0 then return false end
+  if redis.call('EXISTS', P .. 'heard:' .. id) == 0 then redis.call('HDEL', P .. 'heard', id) end
   return true
 end
 

@@ -2,8 +2,8 @@
 -- `outbox` has the letters of a shard by their numbers, which rise, and `letters` what is in them. The shard's owner takes
 -- them to the shards that they are for, in order (relay.lua, receive.lua), and any number of times, as it may die anywhere.
 --
--- So that a push of a letter happens once, the shard that gets it remembers it: `heard` has by id the names of the letters
--- that were received. In the outbox a letter that has arrived gives way to one that has it forgotten again, and only when
+-- So that a push of a letter happens once, the shard that gets it remembers it: the zset heard:ID has the names of the letters
+-- that were received for an id, and `heard` the ids that have such. In the outbox a letter that has arrived gives way to one that has it forgotten again, and only when
 -- that has arrived too is nothing left of it. What is remembered of an id moves with it, and so does a letter, with the id
 -- that it is of: of a queue that is resharded no shard receives any before all has come (moving.lua).
 --

@@ -28,7 +28,7 @@ local SIDES = {
   {'retries', 'zset'}, {'blocked', 'zset'}, {'held', 'zset'}, {'holds', 'hash'}, {'behind', 'hash'}, {'errors', 'hash'},
   {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'claimed_tags', 'hash'}, {'morgue:tags', 'hash'},
   {'morgue:errors', 'hash'}, {'morgue:newer', 'hash'}, {'tracks', 'hash'},
-  {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'}, {'heard', 'hash'}, {'outbox', 'zset'},
+  {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'}, {'heard', 'hash', 'each'}, {'outbox', 'zset'},
   {'recurring', 'hash'}, {'recur_last', 'hash'}, {'recurs', 'zset'}, {'asks', 'zset'},
   {'waits', 'hash', 'each'}, {'morgue:waits', 'hash', 'each'}, {'waiters', 'zset', 'each'},
 }
