@@ -23,12 +23,13 @@ THREAD_SEATS: Final = 256
 #: Claims whose jobs run on the event loop that have one.
 MOST_LOOP_SEATS: Final = 1024
 SEATS: Final = THREAD_SEATS + MOST_LOOP_SEATS
-#: Bytes of a seat: the place, the claim's number, jobs and batch_size, and the shard's prefix with its length.
+#: Bytes of a seat: the place, the claim's number, jobs and batch_size, the shard's prefix with its length, and whether
+#: it runs in a process of its own.
 SEAT_BYTES: Final = 512
 #: Bytes of the bulletin. Untouched pages of the mapping cost no memory.
 BULLETIN_BYTES: Final = 64 << 10
 
-_HEAD: Final = struct.Struct("<QQIIH")
+_HEAD: Final = struct.Struct("<QQIIH?")
 #: Jobs of a claim of which any may run.
 _ANY: Final = 1 << 31
 #: Length and checksum of a bulletin: one that is half written isn't read.
@@ -53,6 +54,8 @@ class Running(NamedTuple):
     #: Jobs of the batch, and jobs of the claim that come after them.
     jobs: int
     after: int
+    #: It had a process of its own: that this outlived the node's death, or caused it, nobody knows.
+    is_apart: bool = False
 
 
 class DeadNode(NamedTuple):
@@ -65,11 +68,11 @@ class DeadNode(NamedTuple):
     def ran(self, shard: str) -> str:
         """
         The jobs of that shard that ran, for scripts: '' unknown, '-' none, or of each claim that ran its number, jobs
-        and jobs after them.
+        and jobs after them, with an 'a' behind if they ran apart.
         """
         if self.running is None:
             return ""
-        runs = (f"{run.claim}:{run.jobs}:{run.after}" for run in self.running if run.shard == shard)
+        runs = (f"{run.claim}:{run.jobs}:{run.after}{'a' * run.is_apart}" for run in self.running if run.shard == shard)
         return " ".join(runs) or "-"
 
 
@@ -119,14 +122,17 @@ class Seat:
         #: all that a job may cost.
         self.place = memoryview(page)[self._at : self._at + 8].cast("Q")
 
-    def begin(self, shard: str, claim: int, jobs: int, batch_size: int) -> None:
-        """Names the claim of which batches are to run; with a batch_size of 0 any of its jobs may run at any time."""
+    def begin(self, shard: str, claim: int, jobs: int, batch_size: int, *, is_apart: bool = False) -> None:
+        """
+        Names the claim of which batches are to run; with a batch_size of 0 any of its jobs may run at any time. What is
+        apart has a process of its own.
+        """
         prefix = shard.encode()
         self.place[0] = 0  # never the place of one claim with the name of another
         if len(prefix) > SEAT_BYTES - _HEAD.size:
             self._page[_UNKNOWN_AT] = 1
             return
-        _HEAD.pack_into(self._page, self._at, 0, claim, jobs, batch_size, len(prefix))
+        _HEAD.pack_into(self._page, self._at, 0, claim, jobs, batch_size, len(prefix), is_apart)
         start = self._at + _HEAD.size
         self._page[start : start + len(prefix)] = prefix
 
@@ -213,14 +219,20 @@ class SharedPage:
             return None
         found = []
         for number in range(SEATS):
-            place, claim, jobs, batch_size, length = _HEAD.unpack_from(self._memory, number * SEAT_BYTES)
+            place, claim, jobs, batch_size, length, is_apart = _HEAD.unpack_from(self._memory, number * SEAT_BYTES)
             if place:
                 start = number * SEAT_BYTES + _HEAD.size
                 shard = self._memory[start : start + length].decode(errors="replace")
                 # All batches but the last are whole.
-                batch = (_ANY, 0) if not batch_size else ((place - 1) % batch_size + 1, max(jobs - place, 0))
-                found.append(Running(shard, claim, *batch))
+                some, after = (_ANY, 0) if not batch_size else ((place - 1) % batch_size + 1, max(jobs - place, 0))
+                found.append(Running(shard, claim, some, after, is_apart))
         return tuple(found)
+
+    @property
+    def has_run_jobs(self) -> bool:
+        """True if jobs ran in the node itself, or may have: to be asked once it is dead."""
+        running = self.running()
+        return running is None or not all(run.is_apart for run in running)
 
     def groups(self) -> list[int]:
         """The process groups that are to end with the node."""

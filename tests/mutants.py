@@ -240,13 +240,16 @@ MUTANTS = {
     "suspects_among_others": Mutant("claim.lua", "count, crowds = part_suspects(P, ids, count)", "crowds = 1", "I7"),
     "suspects_behind_others": Mutant("claim.lua", "not crowds[taken + 1]", "true", "I7"),
     "crowds_count": Mutant(
-        "deaths.lua", "local crowds = count('crowds', id)", "local crowds = count('crashes', id)", "I7"
+        "deaths.lua", "local crowds = add_death(P, 'crowds', id)", "local crowds = add_death(P, 'crashes', id)", "I7"
     ),
+    "apart_is_nobody": Mutant("deaths.lua", ":(%d+)(a?)$')", ":(%d+)$')", "I7"),
     "suspected_at_once": Mutant("deaths.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0", "false", "I7"),
     "crashes_once_more": Mutant("settle.lua", "died >= tonumber(max_crashes)", "died > tonumber(max_crashes)", "I7"),
     "crashes_uncounted": Mutant("settle.lua", "P .. 'crashes', id)) or 0) + 1", "P .. 'crashes', id)) or 0)", "I7"),
     "tried_without_pause": Mutant("claimed.lua", "pauses and pauses[id] or perform_in", "perform_in"),
-    "buried_in_a_crowd": Mutant("deaths.lua", "if alone == claim.number .. ' ' .. id then", "if true then", "I7"),
+    "buried_in_a_crowd": Mutant(
+        "deaths.lua", "if apart == '' and alone == claim.number .. ' ' .. id then", "if true then", "I7"
+    ),
     "alone_in_any_claim": Mutant(
         "deaths.lua", "alone == claim.number .. ' ' .. id", "string.match(alone or '', ' (.*)') == id", "I7"
     ),

@@ -92,11 +92,14 @@ class Exhausted(NamedTuple):
 
 
 class Crashed(NamedTuple):
-    """A job that has killed the process which it had for itself: it comes back, or is buried at so many such deaths."""
+    """
+    A job that has killed the process which it had for itself: it comes back, or is buried at so many such deaths. With
+    "crowd" what has died is the fork server, of which others had processes, too.
+    """
 
     id: str
     max_crashes: int
-    fate: Literal["crash"] = "crash"
+    fate: Literal["crash", "crowd"] = "crash"
 
 
 class Outcome(NamedTuple):

@@ -30,8 +30,18 @@ KINDS: dict[str, Callable[[], Any]] = {
     "exit": lambda: os._exit(1),
     "abort": os.abort,
     "load": lambda: None,  # before it is performed
+    "server": lambda: kill_from_apart(os.getppid()),
+    "node": lambda: kill_from_apart(int(os.environ["NODE"])),
     "child": lambda: (subprocess.run(["kill", "-9", str(os.getpid())], check=False), time.sleep(60)),
 }
+#: Those that kill another process than their own count as deaths beside others, for the last of many.
+FROM_APART = {"server", "node"}
+
+
+def kill_from_apart(pid: int) -> None:
+    """Kills another process, from one that a suspect has for itself; its own, where that is the node's."""
+    os.kill(pid if os.getpid() != int(os.environ["NODE"]) else os.getpid(), signal.SIGKILL)
+    time.sleep(60)
 
 
 def app_of(redis_url: str, namespace: str, *, knows: bool) -> Lowkiq:
@@ -86,6 +96,7 @@ class Slot:
         self.pid = os.fork()
         if self.pid == 0:
             os.setpgid(0, 0)
+            os.environ["NODE"] = str(os.getpid())
             node = Node(
                 self._make_app(), node_number=self.number, number_of_nodes=self.nodes, name=self.name, page=self.page
             )

@@ -8,8 +8,10 @@ import sys
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.job import NewJob
-from tests.faults.poison import KINDS, QUEUE, SHARDS, app_of
+from lowkiq.job import NewJob, shard_of
+from lowkiq.queue.shard import Shard
+from lowkiq.testing.model.shard_rules import MOST_CROWDS
+from tests.faults.poison import FROM_APART, KINDS, QUEUE, SHARDS, app_of
 from tests.queue.shard_driver import ShardDriver
 from tests.support import ROOT, RedisServer
 
@@ -30,8 +32,9 @@ WORLDS = [
 def jobs_with(k: int) -> list[NewJob]:
     """Innocents with `k` poisonous jobs among them, which kill in different ways."""
     jobs: list[NewJob] = [{"id": f"innocent-{number}", "payload": {"kind": "none"}} for number in range(INNOCENTS)]
+    kinds = [kind for kind in KINDS if kind not in FROM_APART]
     for number in range(k):
-        kind = list(KINDS)[number % len(KINDS)]
+        kind = kinds[number % len(kinds)]
         jobs.insert(INNOCENTS * number // k, {"id": f"poison-{number}", "payload": {"kind": kind}})
     return jobs
 
@@ -68,3 +71,20 @@ def test_nor_when_nobody_knows_what_ran(redis_server: RedisServer, app: Lowkiq, 
     run_all(redis_server, app, k, nodes, knows=False)
     innocents, poison = ({job["id"] for job in jobs_with(k) if str(job["id"]).startswith(name)} for name in "ip")
     assert found(app, k) == (innocents, poison)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", sorted(FROM_APART))
+def test_what_kills_others_from_a_process_of_its_own_is_buried_at_last(
+    redis_server: RedisServer, app: Lowkiq, kind: str
+) -> None:
+    """Its node, or what makes such processes: each such death is one beside others, of which there may be many."""
+    options = (redis_server.url, app.settings.namespace)
+    jobs: list[NewJob] = [{"id": f"innocent-{number}", "payload": {"kind": "none"}} for number in range(50)]
+    app_of(*options, knows=True).workers[QUEUE].perform_async([*jobs, {"id": "poison", "payload": {"kind": kind}}])
+    shard = Shard(app.settings.namespace, QUEUE, shard_of(b"poison", SHARDS), SHARDS)
+    app.redis().hset(f"{shard.prefix}crashes", "poison", 1)
+    app.redis().hset(f"{shard.prefix}crowds", "poison", MOST_CROWDS - 1)
+    command = [sys.executable, "-m", "tests.faults.poison", *options, "1", "knows"]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, timeout=100)
+    assert found(app, 1) == ({str(job["id"]) for job in jobs}, {"poison"})

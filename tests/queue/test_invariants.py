@@ -301,6 +301,27 @@ def test_i7_who_is_alone_in_its_tree_is_judged_by_its_death(shard):
     assert shard.try_acquire("1", max_crashes=3, dead=["0"]).buried == 1
 
 
+@pytest.mark.parametrize(("crowds", "buried"), [(2, 0), (23, 1)])
+@pytest.mark.parametrize("ends", ["its node", "the fork server"])
+def test_i7_what_ran_apart_is_judged_with_others_though_it_was_alone(shard, crowds, buried, ends):
+    shard.push("suspect", b"x", 1.0, PAST)
+    shard.redis.hset(shard.key("crashes"), "suspect", 2)
+    shard.redis.hset(shard.key("crowds"), "suspect", crowds)
+    lease = shard.lease("0")
+    lease.claim()
+    lease.isolate("suspect")
+    if ends == "its node":
+        running = (Running(shard.shard.prefix, 1, 1, 0, is_apart=True),)
+        assert shard.try_acquire("1", max_crashes=3, dead=[DeadNode("0", running)]).buried == buried
+    else:
+        assert lease.settle(crashed=[Crashed("suspect", 3, "crowd")]).buried == buried
+        lease.settle(crashed=[Crashed("suspect", 3, "crowd")])  # its reply was lost
+    assert shard.crashes() == ({} if buried else {"suspect": 2})
+    assert shard.redis.hget(shard.key("crowds"), "suspect") == (None if buried else b"3")
+    if not buried:
+        assert shard.redis.zscore(shard.key("due"), "suspect") > shard.now() + 1
+
+
 def test_i7_deaths_beside_others_are_far_apart_and_end(shard):
     """It waits for twice as long after each, so that who is innocent ends in between; at twenty-four it is buried."""
     pauses, dead = [], 0

@@ -52,7 +52,7 @@ class ForkServer:
         self._of_thread = threading.local()
         self._helpers: set[Helper] = set()
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._has_died = False
         self._control, theirs = socket.socketpair()
         node = os.getpid()
         self.pid = os.fork()
@@ -100,6 +100,7 @@ class ForkServer:
         """Notes that the fork server is dead; the kernel ends its helpers. Returns the error for a batch of one."""
         with self._lock:
             is_news, self._is_closed = not self._is_closed, True
+            self._has_died |= is_news
             helpers = list(self._helpers)
         if is_news:
             for helper in helpers:  # where the kernel doesn't
@@ -107,7 +108,9 @@ class ForkServer:
             for place in range(MOST_GROUPS):
                 self._page.note_group(place, 0)
             self._fatal(ForkServerDied("the fork server has died: jobs in processes of their own need a new node"))
-        return HelperEnded(None)
+        ended = HelperEnded(None)
+        ended.is_unasked = self._has_died
+        return ended
 
     def close(self) -> None:
         """Ends the fork server with its helpers."""

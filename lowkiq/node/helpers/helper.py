@@ -38,6 +38,8 @@ class HelperEnded(LowkiqError):
         self.stopped_for = stopped_for
         #: The batch was sent to it.
         self.has_begun = False
+        #: The fork server has died by itself, or by a job: it was not the node that ended it.
+        self.is_unasked = False
 
 
 class Helper:
@@ -115,7 +117,10 @@ class Helper:
                 hear(self._channel, heard)
                 self._stop_in_time()
         except (EOFError, OSError, Rubbish) as error:
-            ended = self._ended(error)
+            try:
+                ended = self._ended(error)
+            except HelperEnded as orphaned:
+                ended = orphaned
             ended.has_begun = has_begun
             raise ended from None
         finally:

@@ -34,7 +34,7 @@ from lowkiq.node.helpers.helper import HelperEnded
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure, Snoozed
+from lowkiq.queue.shard import Crashed, Exhausted, Failure, Snoozed
 from lowkiq.worker import Worker
 
 logger = get_logger()
@@ -55,6 +55,7 @@ class HelperPerformer(Performer):
         self.load, self.check_id, self.is_loaded_by_user = bytes, None, False
         self._retries = Retries(_without_hooks(made), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
         self._server = server
+        self._max_crashes = runtime.settings.max_crashes
 
     def perform(self, batch: list[Job]) -> Failures | None:
         """Performs a batch in the thread's helper. Returns what failed of it, None when all is done; raises nothing."""
@@ -67,8 +68,14 @@ class HelperPerformer(Performer):
             if ended.stopped_for is not None:
                 return self.stopped(batch, ended.stopped_for, claim.cancelled)
             if ended.error is None:
-                return Failures(released=[job.id for job in batch])
+                return self._orphaned(batch, ended)
             return self.failures(batch, ended.error)
+
+    def _orphaned(self, batch: list[Job], ended: HelperEnded) -> Failures:
+        """The fork server has died; of those that have begun one may have done it."""
+        if ended.has_begun and ended.is_unasked:
+            return Failures(crashed=[Crashed(job.id, self._max_crashes, "crowd") for job in batch])
+        return Failures(released=[job.id for job in batch])
 
     def failures(self, batch: list[Job], error: BaseException) -> Failures:
         """The jobs of a batch that have failed so."""

@@ -211,18 +211,16 @@ class ThreadClaim(ClaimInHand):
             begun, since = last, after
 
     def _begin(self, seat: Seat) -> Any:
-        """Takes the seat. Returns where it says how far it is: nowhere, for what has a process of its own."""
+        """Takes the seat. Returns where it says how far it is."""
         self._seat = seat
-        if not self.performer.is_in_node:
-            return [0]
-        self.sit_down()
+        self._sit_down(is_apart=not self.performer.is_in_node)
         return seat.place
 
-    def sit_down(self) -> None:
-        """Names the claim of which something is performed in the node."""
+    def _sit_down(self, *, is_apart: bool) -> None:
+        """Names the claim of which something is performed, in the node or in a process of its own."""
         # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.
         batch_size = 0 if self._released else self._batch_size
-        self._seat.begin(self.shard.prefix, self.number, len(self._jobs), batch_size)
+        self._seat.begin(self.shard.prefix, self.number, len(self._jobs), batch_size, is_apart=is_apart)
 
     @property
     def next_id(self) -> str | None:
@@ -231,7 +229,7 @@ class ThreadClaim(ClaimInHand):
 
     def move_into_node(self) -> None:
         """Notes that the batch is performed in the node after all, whose death is then held against it."""
-        self.sit_down()
+        self._sit_down(is_apart=False)
         self._seat.place[0] = self._started
 
     def put_off(self, seconds: float) -> None:

@@ -25,7 +25,6 @@ class SuspectPerformer(HelperPerformer):
         super().__init__(type(in_node.worker), runtime, server)
         self._in_node = in_node
         self.worker = in_node.worker
-        self._max_crashes = runtime.settings.max_crashes
 
     def perform(self, batch: list[Job]) -> Failures | None:
         """Performs a batch of one. Returns what became of it, None when it is done; raises nothing."""
@@ -38,11 +37,11 @@ class SuspectPerformer(HelperPerformer):
         except HelperEnded as ended:
             if ended.stopped_for is not None:
                 return self.stopped(batch, ended.stopped_for, claim.cancelled)
+            if ended.error is None and ended.has_begun:
+                return self._orphaned(batch, ended)
             if not ended.has_begun:
                 claim.move_into_node()
                 return self._perform_in_node(batch)
-            if ended.error is None:  # the fork server is dead
-                return Failures(released=[job.id for job in batch])
             return Failures(crashed=[Crashed(job.id, self._max_crashes) for job in batch])
 
     def _failed(self, batch: list[Job], error: BaseException | str) -> Failures:

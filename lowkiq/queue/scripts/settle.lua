@@ -6,8 +6,8 @@
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
 --       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds, 'snoozed' or, of one that has not
---       run, as its rate did not let it, 'limited' · ended: id, error, fate (below), or id, max_crashes, 'crash' · ran, which may be left out: those of
---       the released that had started · and, without a length, letters (letters.lua): id, record; each is sent if the id is
+--       run, as its rate did not let it, 'limited' · ended: id, error, fate (below), or id, max_crashes, 'crash' or 'crowd' · ran, which may be left out:
+--       those of the released that had started · and, without a length, letters (letters.lua): id, record; each is sent if the id is
 --       named as acked, and was still in the claim
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 
@@ -38,6 +38,7 @@ end
 --@ shard clock oom
 --@ away held
 --@ claimed restore deaths newer acquit forget over never
+--@ deaths crowd
 --@ parking unpark
 --@ fewer unspace
 --@ cancelling mark
@@ -130,9 +131,9 @@ local function ack(id)
   done[id] = true
 end
 
-local function give_back(id)
+local function give_back(id, due)
   local perform_in, retry_count, held = take(id)
-  if held then requeue(P, id, held, perform_in, retry_count) end
+  if held then requeue(P, id, held, due or perform_in, retry_count) end
   if held and not ran[id] then unspace(P, id) end
   if held then note(P, 'released', id, ARGV[1]) end
 end
@@ -248,8 +249,19 @@ local function crash(id, max_crashes)
   end
 end
 
+-- What makes such processes has died: one of several has done it, or nobody.
+local function crash_in_a_crowd(id)
+  if not record_of(id) then return end
+  local died, due = count_crowd(P, id, now)
+  if died then return bury_all(id, text_of_deaths(died)) end
+  ran[id] = true
+  give_back(id, due)
+end
+
 -- Fates of jobs that are not tried again; or, of one that has crashed, that may be.
-local FATES = {bury = exhaust, bury_all = bury_all, block = block, discard = discard, crash = crash}
+local FATES = {
+  bury = exhaust, bury_all = bury_all, block = block, discard = discard, crash = crash, crowd = crash_in_a_crowd,
+}
 
 local function finish(id, error, fate)
   FATES[fate](id, error)

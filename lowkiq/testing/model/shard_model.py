@@ -395,7 +395,7 @@ class ShardModel(ShardRules):
         for nap in napping:
             self._snooze(claim, nap.id, round(nap.delay * SECOND), has_run=nap.kind == "snoozed")
         buried += sum(self._end(claim, row.id, row.error, row.fate) for row in outcome.exhausted)
-        buried += sum(self._crash(claim, row.id, row.max_crashes) for row in outcome.crashed)
+        buried += sum(self._crash(claim, row.id, row.max_crashes, row.fate) for row in outcome.crashed)
         if outcome.rest == "ack":
             for id in list(claim):
                 self._ack(claim, id)

@@ -32,8 +32,9 @@ Claimed = dict[str, Entry]
 MOST_CROWDS, TRIED, LONGEST_PAUSE = 24, 2, 600 * SECOND
 
 
-#: What ran of a shard: of each claim its number, jobs, and jobs after them; None if nobody knows.
-Ran = tuple[tuple[int, int, int], ...] | None
+#: What ran of a shard: of each claim its number, jobs, jobs after them, and whether in a process of their own; None if
+#: nobody knows.
+Ran = tuple[tuple[int, int, int, bool], ...] | None
 
 
 def text_of_deaths(died: int) -> str:
@@ -45,12 +46,22 @@ def suspected(state: ShardState, name: ClaimName, ran: Ran) -> list[str]:
     ids = list(state.claims[name])
     if ran is None:
         return ids
-    run = {run[0]: run for run in ran}.get(name if isinstance(name, int) else name[1])
+    run = _run_of(name, ran)
     if run is None:
         return []
-    _, jobs, after = run
+    _, jobs, after, _ = run
     end = len(ids) - after
     return ids[end - jobs : end] if end >= jobs else ids
+
+
+def ran_apart(name: ClaimName, ran: Ran) -> bool:
+    """Whether what ran of that claim is known to have had a process of its own."""
+    run = _run_of(name, ran or ())
+    return run is not None and run[3]
+
+
+def _run_of(name: ClaimName, ran: tuple[tuple[int, int, int, bool], ...]) -> tuple[int, int, int, bool] | None:
+    return {run[0]: run for run in ran}.get(name if isinstance(name, int) else name[1])
 
 
 class ShardRules:
@@ -277,14 +288,18 @@ class ShardRules:
         """Returns who of that claim is to be buried."""
         state, doomed, now = self.state, set(), self._shard_now()
         for id in suspected(state, name, ran):
-            was_alone, was_known = self._is_alone(name, id), id in state.crashes
-            deaths = state.crashes if was_alone or not was_known else state.crowds
-            deaths[id] = deaths.get(id, 0) + 1
-            if (was_alone and deaths[id] >= max_crashes) or state.crowds.get(id, 0) >= MOST_CROWDS:
+            was_alone = self._is_alone(name, id) and not ran_apart(name, ran)
+            self._add_death(id, was_alone=was_alone)
+            crowds = state.crowds.get(id, 0)
+            if (was_alone and state.crashes[id] >= max_crashes) or crowds >= MOST_CROWDS:
                 doomed.add(id)
-            if (crowds := state.crowds.get(id, 0)) >= TRIED:
+            if crowds >= TRIED:
                 state.claims[name][id].due = now + min(SECOND * 2 ** (crowds - TRIED), LONGEST_PAUSE)
         return doomed
+
+    def _add_death(self, id: str, *, was_alone: bool) -> None:
+        deaths = self.state.crashes if was_alone or id not in self.state.crashes else self.state.crowds
+        deaths[id] = deaths.get(id, 0) + 1
 
     def _restore(self, number: ClaimName, doomed: Collection[str] = (), *, has_run: bool = False) -> tuple[int, int]:
         """What has not run may start again at once."""
@@ -399,15 +414,28 @@ class ShardRules:
                 self._entomb(id, gone, error, entry.tags, self._left(id))
         return fate != "discard"
 
-    def _crash(self, claim: Claimed, id: str, max_crashes: int) -> bool:
-        """Its own process has died. Returns whether it was buried."""
+    def _crash(self, claim: Claimed, id: str, max_crashes: int, fate: str) -> bool:
+        """Its own process has died, or what makes such processes. Returns whether it was buried."""
         if id not in claim:
             return False
+        if fate == "crowd":
+            return self._crash_in_a_crowd(claim, id)
         died = self.state.crashes.get(id, 0) + 1
         if died >= max_crashes:
             return self._end(claim, id, text_of_deaths(died), "bury_all")
         self.state.crashes[id] = died
         self._requeue(id, claim.pop(id))
+        return False
+
+    def _crash_in_a_crowd(self, claim: Claimed, id: str) -> bool:
+        self._add_death(id, was_alone=False)
+        crowds = self.state.crowds.get(id, 0)
+        if crowds >= MOST_CROWDS:
+            return self._end(claim, id, text_of_deaths(crowds), "bury_all")
+        entry = claim.pop(id)
+        if crowds >= TRIED:
+            entry.due = self._shard_now() + min(SECOND * 2 ** (crowds - TRIED), LONGEST_PAUSE)
+        self._requeue(id, entry)
         return False
 
     def _block(self, id: str, entry: Entry, error: str) -> None:

@@ -84,7 +84,7 @@ class Child:
         return End(
             code,
             ready_for=None if self.ready_at is None else time.monotonic() - self.ready_at,
-            ran_jobs=self.page is not None and self.page.running() != (),
+            ran_jobs=self.page is not None and self.page.has_run_jobs,
             is_ours=bool(self.ended_for),
         )
 

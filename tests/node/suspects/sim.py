@@ -27,7 +27,8 @@ class Job:
 
     name: str
     seconds: float
-    #: What dies with it: "" nothing, "process" the process that it runs in, "tree" everything.
+    #: What dies with it: "" nothing, "process" the process that it runs in, "node" its node, wherever it runs, "tree"
+    #: everything.
     kills: str = ""
     due: float = 0.0
     crashes: int = 0
@@ -52,6 +53,8 @@ class Rule:
     tried: int = TRIED
     most_crowds: int = MOST_CROWDS
     knows_alone: bool = True
+    knows_apart: bool = True
+    counts_apart: bool = True
 
 
 @dataclass(eq=False)
@@ -151,7 +154,7 @@ class World:
                     run.job.end, run.job.crashes, run.job.crowds = "done", 0, 0
                 elif run.job.kills == "tree":
                     self.kill_tree(tree)
-                elif run.in_process:
+                elif run.in_process and run.job.kills == "process":
                     tree.runs.remove(run)
                     run.job.crashes += 1
                     self.bury_or_queue(run.job, run.job.crashes >= MAX_CRASHES)
@@ -159,16 +162,16 @@ class World:
                     self.kill_node(tree, run.node)
 
     def kill_node(self, tree: Tree, node: int) -> None:
-        """Its supervisor lives, and knows what it ran; what has a process of its own is not suspected."""
+        """Its supervisor lives, and knows what it ran; of what has a process of its own that is no proof."""
         self.deaths += 1
         lost = [run for run in tree.runs if run.node == node]
         tree.runs = [run for run in tree.runs if run.node != node]
         tree.down[node] = self.now + BOOT
         for run in lost:
-            if run.in_process:
+            if run.in_process and not self.rule.counts_apart:
                 self.queue(run.job)
             else:
-                self.count(run, is_alone=False)
+                self.count(run, is_alone=run.alone and not self.rule.knows_apart)
 
     def kill_tree(self, tree: Tree) -> None:
         self.deaths += 1

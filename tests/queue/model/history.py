@@ -388,11 +388,12 @@ class History:
         if random.random() < 0.5:
             return None if random.random() < 0.7 else ()
         # Another number now and then, and none below zero: what a push has handed over is claim 0.
-        return tuple(
+        runs = (
             (abs(_number(name) - (random.random() < 0.1)), random.randint(1, 2), random.randint(0, len(claim)))
             for name, claim in self.state.claims.items()
             if random.random() < 0.8
         )
+        return tuple((number, jobs, after, after % 2 == 1) for number, jobs, after in runs)
 
     def listen(self, random: Random, journey: str) -> None:
         """The thread of a node waits for its bell. It may be one that wrongly believes to own the shard."""

@@ -14,7 +14,7 @@ from typing import Any
 from lowkiq.errors import Fenced, Late, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Outcome, Owned, Restored
-from lowkiq.testing.model.shard_rules import MOST_CROWDS, Ran, suspected
+from lowkiq.testing.model.shard_rules import MOST_CROWDS, Ran, ran_apart, suspected
 from lowkiq.testing.model.shard_state import ClaimName, Entry, ShardState, all_asked, lowest_first
 from tests.queue.model.lanes_witness import LanesWitness
 from tests.queue.model.messages import FENCED, OF_CLAIMS, Message
@@ -276,7 +276,8 @@ class Witness:
                 suspects = suspected(before, name, ran)
                 for id in before.claims[name]:
                     if (name, id) not in before.cancelled:
-                        self._i7_is_judged_alone(name, id, before, after, ran=id in suspects)
+                        was_apart = ran_apart(name, ran)
+                        self._i7_is_judged_alone(name, id, before, after, ran=id in suspects, was_apart=was_apart)
             assert died or reply.buried == 0, "I7: buried, and nobody had died"
         elif message.script in {"settle", "finish"} and reply is not Fenced:
             outcome = _outcome(message)
@@ -314,12 +315,18 @@ class Witness:
         for row in outcome.crashed:
             is_cancelled = row.id in {id for _, id in before.cancelled}
             if row.id in before.claimed.keys() - after.claimed.keys() and not is_cancelled:
-                self._deaths[row.id] += 1
-                if self._deaths[row.id] >= self._max_crashes:
-                    assert row.id in after.morgue, f"I7: {row.id} has killed {self._deaths[row.id]} processes"
+                self._add_death(row.id, was_alone=row.fate == "crash")
+                deaths, most = self._deaths, self._max_crashes
+                if row.fate == "crowd":
+                    deaths, most = self._crowds, MOST_CROWDS
+                if deaths[row.id] >= most:
+                    assert row.id in after.morgue, f"I7: {row.id} has killed {deaths[row.id]} processes"
                     self._acquit(row.id)
                 else:
-                    assert row.id in after.queued, f"I7: {row.id} has killed but {self._deaths[row.id]} processes"
+                    assert row.id in after.queued, f"I7: {row.id} has killed but {deaths[row.id]} processes"
+
+    def _add_death(self, id: str, *, was_alone: bool) -> None:
+        (self._deaths if was_alone or id not in self._deaths else self._crowds)[id] += 1
 
     def _i7_come_back(self, id: str, deaths: int, crowds: int, *, is_running: bool) -> None:
         """With a job that is put back, unless its id runs, or is suspected again."""
@@ -332,16 +339,14 @@ class Witness:
         self._crowds.pop(id, None)
 
     def _i7_is_judged_alone(
-        self, number: ClaimName, id: str, before: ShardState, after: ShardState, *, ran: bool
+        self, number: ClaimName, id: str, before: ShardState, after: ShardState, *, ran: bool, was_apart: bool
     ) -> None:
         """Only what ran is suspected, and none of them is buried that did not run alone; such deaths are bounded."""
         entry = before.claims[number][id]
         alone = before.alone == (number, id) if isinstance(number, int) else before.away[number].alone == id
-        was_alone = ran and alone
-        if was_alone or (ran and id not in self._deaths):
-            self._deaths[id] += 1
-        elif ran:
-            self._crowds[id] += 1
+        was_alone = ran and alone and not was_apart
+        if ran:
+            self._add_death(id, was_alone=was_alone)
         died = self._deaths.get(id, 0)
         if (was_alone and died >= self._max_crashes) or self._crowds.get(id, 0) >= MOST_CROWDS:
             grave = after.morgue[id].payloads if id in after.morgue else {}

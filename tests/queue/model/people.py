@@ -32,7 +32,8 @@ DECIDED = (
     "discarded",
 )  # fmt: skip
 #: Fate of a job → its list in an outcome.
-LISTS = {"retried": "failed", "napping": "snoozed"} | dict.fromkeys(("buried", "blocked", "discarded"), "exhausted")
+ENDED = dict.fromkeys(("buried", "blocked", "discarded"), "exhausted")
+LISTS = {"retried": "failed", "napping": "snoozed", "crowded": "crashed"} | ENDED
 #: What is not tried again, and its fate.
 ENDS: dict[str, Fate] = {"exhausted": "bury", "buried": "bury_all", "blocked": "block", "discarded": "discard"}
 
@@ -172,7 +173,7 @@ class NodeAgent:
         for id in sorted(hand.jobs.keys() - hand.outcomes.keys()):
             fate = random.choice(fates)
             if id in hand.suspects and fate in {"retried", "running"}:
-                fate = "crashed"
+                fate = "crashed" if fate == "retried" else "crowded"
             if fate != "running":
                 hand.outcomes[id] = (fate, self._outcome(hand, id, fate))
         names = ("acked", "released", "failed", "exhausted", "snoozed", "limited", "spoiled", "crashed")
@@ -219,12 +220,12 @@ class NodeAgent:
         match fate:
             case "failed" | "retried":
                 return Failure(id, retry_count + 1, 60.0 if fate == "failed" else 0.0, f"{self.name} failed {id}")
-            case "snoozed" | "napping":
-                return Snoozed(id, 30.0 if fate == "snoozed" else 0.0)
-            case "limited":
-                return Snoozed(id, 30.0, "limited")
-            case "crashed" | "spoiled":
-                return Crashed(id, self._max_crashes) if fate == "crashed" else Spoiled(id, payload, "can't be read")
+            case "snoozed" | "napping" | "limited":
+                return Snoozed(id, 0.0 if fate == "napping" else 30.0, "limited" if fate == "limited" else "snoozed")
+            case "crashed" | "crowded":
+                return Crashed(id, self._max_crashes, "crash" if fate == "crashed" else "crowd")
+            case "spoiled":
+                return Spoiled(id, payload, "can't be read")
         return id
 
     @property
