@@ -34,7 +34,7 @@ ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("MGET", ()), ("PEXPIRE", (1,)), ("SET", ("", "XX")), ("TYPE", ()),
     ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
     ("HSCAN", (0,)), ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSETNX", ("f", "")), ("HSTRLEN", ("f",)),
-    ("HRANDFIELD", ()),
+    ("HKEYS", ()), ("HRANDFIELD", ()),
     ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
     ("PERSIST", ()), ("PTTL", ()), ("RPUSH", ("",)),
     ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZCOUNT", (0, 0)), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()),
