@@ -194,17 +194,6 @@ def test_what_happens_to_it_is_told(shard):
     ]  # fmt: skip
 
 
-def test_a_mark_that_an_older_lowkiq_has_left_goes_with_the_next_owner(shard):
-    shard.push("a", b"1", 1.0, PAST)
-    lease = shard.lease("n")
-    lease.claim()
-    lease.settle(exhausted=[Exhausted("a", "boom", "block")])
-    shard.redis.zadd(shard.key("due"), {"a": PAST})  # by its "perform now"
-    shard.lease("m", dead=["n"])
-    assert not shard.redis.exists(shard.key("blocked"))
-    assert shard.queued()["a"].blocked is None
-
-
 @pytest.mark.parametrize(("fate", "dead"), [("bury", [1]), ("discard", [])])
 def test_otherwise_the_oldest_payload_goes_and_the_others_start_anew(app, fate, dead):
     ran: list[Any] = []
