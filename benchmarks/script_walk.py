@@ -186,9 +186,10 @@ def of_a_reshard(full: FullShard) -> Iterator[Call[Any]]:
         if chunk is None:
             break
         yield from route.adopt(epoch, chunk)
-        yield route.drop("mover", epoch, chunk)
+        yield route.note("mover", epoch, 1)
+        yield route.drop("mover", epoch, 1, chunk)
     yield from route.end_feed(epoch, [b"1"] * len(resharding.COUNTERS))
-    yield route.close("mover", epoch)
+    yield route.close("mover", epoch, 1)
 
 
 def of_others(full: FullShard) -> Iterator[Call[Any]]:

@@ -30,6 +30,7 @@ WIDTHS: Final = {
 }  # fmt: skip
 #: Counters of a shard that go on in a new one.
 COUNTERS: Final = ("pushed", "merged", "processed", "failed", "superseded")
+_AGAIN: Final = "it holds something again: it is to be begun anew"
 #: Microseconds by which the scores of new shards are ahead of those of the old one: pushes to it go on meanwhile.
 MARGIN: Final = 100_000
 
@@ -125,14 +126,18 @@ class Route(NamedTuple):
             calls.append(Call("adopt", [shard.prefix], [*head, *some], int))
         return calls
 
-    def drop(self, node: str, epoch: str, chunk: Chunk) -> Call[int]:
-        """Deletes what was adopted."""
+    def note(self, node: str, epoch: str, step: int) -> Call[int]:
+        """Notes that the new shards have what was sent before it, in the same round trip."""
+        return Call("note_step", [self.old.prefix], [node, epoch, step], int)
+
+    def drop(self, node: str, epoch: str, step: int, chunk: Chunk) -> Call[int]:
+        """Deletes what was adopted in that step."""
         words, width = chunk.words, chunk.width
         if chunk.what == "away" or chunk.what.endswith(("payloads", ":each")):
             gone = [word for at in range(0, len(words), width) for word in words[at : at + 2]]
         else:
             gone = list(words[2 if chunk.what == "outbox" else 0 :: width])
-        return Call("drop_moved", [self.old.prefix], [node, epoch, chunk.what, *gone], int)
+        return Call("drop_moved", [self.old.prefix], [node, epoch, step, chunk.what, *gone], int)
 
     def end_feed(self, epoch: str, counters: Sequence[bytes | None]) -> list[Call[int]]:
         """Tells new shards that all has come; one of them goes on counting."""
@@ -151,9 +156,9 @@ class Route(NamedTuple):
             for shard in self.new
         ]
 
-    def close(self, node: str, epoch: str) -> Call[bool]:
+    def close(self, node: str, epoch: str, step: int) -> Call[bool]:
         """Leaves of it what sends people on, and the lease. False: it holds something."""
-        return Call("close_moved", [self.old.prefix], [node, epoch], bool)
+        return Call("close_moved", [self.old.prefix], [node, epoch, step], bool)
 
 
 def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layout:
@@ -196,8 +201,13 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
 
 
 def end(caller: Caller, namespace: str, queue: str, layout: Layout) -> bool:
-    """Ends a reshard whose old shards are all empty. False: somebody has already."""
-    return caller.run(_relayout(namespace, queue, layout.text, layout.own)) == layout.own.text.encode()
+    """Ends a reshard whose old shards are all empty. False: somebody has already, or a failover has filled them."""
+    if caller.run(_relayout(namespace, queue, layout.text, layout.own)) != layout.own.text.encode():
+        return False
+    if not unfinished(caller, namespace, queue, layout):
+        return True
+    caller.run(_relayout(namespace, queue, layout.own.text, layout))
+    return False
 
 
 def unfinished(caller: Caller, namespace: str, queue: str, layout: Layout) -> list[int]:
@@ -250,17 +260,24 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
             break
         margin *= 2
     counters = caller.command("HMGET", route.old.prefix + "meta", *COUNTERS)
-    chunk = caller.run(route.pack(node, epoch))
+    chunk, step = caller.run(route.pack(node, epoch)), 1
     while chunk is not None:
-        _raise(caller.run_all(route.adopt(epoch, chunk)))
+        _raise(caller.run_all([*route.adopt(epoch, chunk), route.note(node, epoch, step)]))
         yield 0
-        _, following = _raise(caller.run_all([route.drop(node, epoch, chunk), route.pack(node, epoch)]))
+        _, following = _raise(caller.run_all([route.drop(node, epoch, step, chunk), route.pack(node, epoch)]))
         yield chunk.moved
-        chunk = following
-    _raise(caller.run_all(route.end_feed(epoch, counters)))
+        chunk, step = following, step + 1
+    # New shards are told that all has come under an epoch of which they hear as the old one is seen to be empty: where
+    # a failover has lost the one, they don't know the other.
+    last = str(int(epoch) + 1)
+    again, *_ = _raise(caller.run_all([route.pack(node, epoch), *route.feed(last, mark, mark.last_score)]))
     yield 0
-    if not caller.run(route.close(node, epoch)):
-        raise Fenced("it holds something again: it is to be begun anew")
+    if again is not None:
+        raise Fenced(_AGAIN)
+    _raise(caller.run_all([*route.end_feed(last, counters), route.note(node, epoch, step)]))
+    yield 0
+    if not caller.run(route.close(node, epoch, step)):
+        raise Fenced(_AGAIN)
 
 
 def _raise(results: list[Any]) -> list[Any]:

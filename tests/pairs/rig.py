@@ -38,6 +38,21 @@ return found
 """
 
 
+def dump(client: redis.Redis) -> list[Any]:
+    """All keys of a Redis."""
+    found: Any = client.eval(DUMP, 0)
+    return list(found)
+
+
+def restore(client: redis.Redis, there: list[Any]) -> None:
+    """Puts them back in place of those that there are."""
+    pipeline = client.pipeline(transaction=False)
+    pipeline.flushdb()
+    for key, value, ttl in zip(there[::3], there[1::3], there[2::3], strict=True):
+        pipeline.restore(key, ttl, value)
+    pipeline.execute()
+
+
 class WatchedCaller(Caller):
     """A caller that tells the world of the calls that it sends; its time is the history's."""
 
@@ -46,8 +61,13 @@ class WatchedCaller(Caller):
     def __init__(self, client: redis.Redis) -> None:
         super().__init__(client)
         self.connections = None  # no push goes past `run_all`
+        self.failovers = 0
         command = self.command
         self.command = lambda *words: self._time() if words == ("TIME",) else command(*words)
+
+    @property
+    def losses(self) -> int:
+        return self.failovers
 
     def _run_all(self, calls: Sequence[Call[Any]], replicas: Any) -> list[Any]:
         results = super()._run_all(calls, replicas)
@@ -110,16 +130,11 @@ class Rig:
 
     def dump(self) -> list[Any]:
         """All keys there are."""
-        found: Any = self.redis.eval(DUMP, 0)
-        return list(found)
+        return dump(self.redis)
 
-    def restore(self, dump: list[Any]) -> None:
+    def restore(self, there: list[Any]) -> None:
         """Puts them back in place of those that there are; the clock goes on."""
-        pipeline = self.redis.pipeline(transaction=False)
-        pipeline.flushdb()
-        for key, value, ttl in zip(dump[::3], dump[1::3], dump[2::3], strict=True):
-            pipeline.restore(key, ttl, value)
-        pipeline.execute()
+        restore(self.redis, there)
         self.clock.set(self.clock.now)
 
     def close(self) -> None:

@@ -100,6 +100,7 @@ class World(Nodes):
         dump, self.book, states, self.layout = snapshot
         self.book = copy.deepcopy(self.book)
         self.rig.restore(dump)
+        self.caller.failovers += 1
         self.has_failed_over = True
         self.sent = []  # what came to the old primary does not come to the new one
         for one, state in zip(self.capabilities, states, strict=True):

@@ -24,7 +24,7 @@ ROOMS = ROOT / "lowkiq"
 NAMES = sorted(scripts.load(flags=False))
 INCLUDES = sorted((ROOMS / "queue/scripts/includes").glob("*.lua"))
 #: What makes room, or keeps order while there is none.
-MAKE_ROOM = {"close_moved", "drop_moved", "end_feed", "feed", "mark_moved",
+MAKE_ROOM = {"close_moved", "drop_moved", "end_feed", "feed", "mark_moved", "note_step",
     "claim", "finish", "isolate", "settle", "renew", "acquire", "release", "abandon", "drop", "cancel", "rest", "pause",
     "resume", "relay", "hold", "let_go", "stop_waiting", "unblock", "places", "keep_places", "rate", "renew_away",
     "restore_away",

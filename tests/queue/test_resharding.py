@@ -19,6 +19,7 @@ from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Exhausted, Failure, Outcome
 from lowkiq.shared_page import DeadNode
 from tests import mutants
+from tests.pairs.rig import dump, restore
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.reshard_world import KEPT, QUEUE, Node, ReshardWorld
 from tests.queue.shard_driver import ShardDriver
@@ -226,9 +227,38 @@ def move_with_deaths(app, monkeypatch, counts, *, is_late) -> None:
     assert counters(world) == counted
     for index in range(old.shards_count):
         left = ShardDriver(app, QUEUE, index, old).look().keys
-        assert set(left) == {"meta"}, "it sends on, and no more"
+        assert set(left) - {"deeds"} == {"meta"}, "it sends on, and no more; what people did to it lapses"
     for index in range(world.layout.shards_count):
         assert not {"fed", "feeders"} & ShardDriver(app, QUEUE, index, world.layout).look().keys.keys()
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("counts", [(2, 3), (3, 1), (1, 2)])
+def test_a_failover_at_any_step_loses_nothing_that_was_there_before(app, monkeypatch, counts, lost):
+    move_with_failovers(app, monkeypatch, counts, lost)
+
+
+def move_with_failovers(app, monkeypatch, counts, lost) -> None:
+    """Each few steps Redis goes on with what it had that many steps before; the mover does not hear of it."""
+    monkeypatch.setattr(resharding, "ROWS", 5)
+    monkeypatch.setattr(resharding.Route.pack, "__defaults__", (5,))
+    world = ReshardWorld(app, counts[0], Random(1))
+    old = world.layout
+    fill(world)
+    before, counted = held_by(world, old), counters(world)
+    world.begin(counts[1])
+    for step in range(5_000):
+        if not world.layout.is_moving:
+            break
+        if step % 7 == 0:
+            there = dump(world.app.redis())
+        world.move()
+        if step % 7 == lost - 1 and step // 7 % 3:  # and now and then none
+            restore(world.app.redis(), there)
+            world.layout = world.known()
+    assert not world.layout.is_moving, "it does not end"
+    assert held_by(world, world.layout) == before
+    assert counters(world) == counted
 
 
 def test_what_is_pushed_meanwhile_merges_as_it_would_have(app):
@@ -436,6 +466,9 @@ MUTANTS = {
         "away.lua", "if from and redis.call('HEXISTS', P .. 'feeders', from) == 1 then", "if false then"),
     "runs_and_is_cancelled_no_more": ("adopt.lua", "if is_cancelled == '1' then redis", "if false then redis"),
     "runs_and_lost_its_tags": ("moving.lua", "{'claimed_tags', 'hash'}, ", ""),
+    "drops_what_is_lost": (
+        "moving.lua", "if step and redis.call('HGET', P .. 'owner', 'step') ~= epoch .. ':' .. step then",
+        "if false then"),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
 }  # fmt: skip
 
@@ -447,6 +480,7 @@ def test_a_mutant_is_found_out(app, monkeypatch, name):
     mutants.replace(file, safeguard, instead, monkeypatch)
     tries = [lambda: merge_meanwhile(app), lambda: pause_meanwhile(app)]
     tries += [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
+    tries += [lambda lost=lost: move_with_failovers(app, monkeypatch, (2, 3), lost) for lost in (1, 2, 3)]
     tries += [lambda seed=seed: check(history(app, seed, COUNTS[seed % len(COUNTS)])) for seed in range(200)]
     mutants.find_out(tries, app.redis().flushdb)
 

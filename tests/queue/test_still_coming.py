@@ -54,7 +54,8 @@ _OTHER = "it is about no shard"
 #: Those that need no guard, and why.
 UNGUARDED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        ("adopt", "close_moved", "drop_moved", "end_feed", "feed", "mark_moved", "pack", "relayout", "home"), _MOVES
+        ("adopt", "close_moved", "drop_moved", "end_feed", "feed", "mark_moved", "note_step", "pack", "relayout",
+         "home"), _MOVES
     ),
     **dict.fromkeys(
         (

@@ -11,7 +11,7 @@
 -- errors: LAYOUT, NEWER, LATE
 --@ shard clock layout oom
 --@ bell ring_node oldest_due
---@ epochs next
+--@ epochs lead next
 --@ notes note
 local P = KEYS[1]
 local refusal, known_layout, last_score = check_layout(P, ARGV[2], true)

@@ -1,14 +1,14 @@
 --! allow-oom
 -- close_moved: leave of an old shard that is empty only what sends people on (moving.lua). Repeating it changes nothing.
 -- KEYS  1 prefix of the old shard
--- ARGV  1 the mover, 2 epoch
--- returns 1, or 0 if it holds something   errors: FENCED, INVALID (it is not marked)
+-- ARGV  1 the mover, 2 epoch, 3 the step in which the new ones were told that all has come (note_step.lua)
+-- returns 1, or 0 if it holds something   errors: FENCED (also where they have lost it), INVALID (it is not marked)
 --@ moving mover sides
 --@ lanes left
 local P = KEYS[1]
 local meta = redis.call('HMGET', P .. 'meta', 'layout', 'closed')
 if meta[2] then return 1 end
-local refusal = fence_mover(P, ARGV[1], ARGV[2])
+local refusal = fence_mover(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
 drop_lanes(P) -- hints that were wrong, some at a time
 local names = {P .. 'asides', P .. 'away', P .. 'lanes', P .. 'lanes_later', P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}

@@ -1,14 +1,14 @@
 --! allow-oom
 -- drop_moved: delete from an old shard what the new ones have adopted (moving.lua). Repeating it changes nothing.
 -- KEYS  1 prefix of the old shard
--- ARGV  1 the mover, 2 epoch, 3 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...; of what is in claims
+-- ARGV  1 the mover, 2 epoch, 3 the step in which they have (note_step.lua), 4 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...; of what is in claims
 --       that are away: id, name of the claim, id, name ...; of letters names
--- returns how many   errors: FENCED, INVALID (it is not marked)
+-- returns how many   errors: FENCED (also where they have lost it), INVALID (it is not marked)
 --@ moving mover sides
 --@ claimed over read
 --@ lanes drop
-local P, what = KEYS[1], ARGV[3]
-local refusal = fence_mover(P, ARGV[1], ARGV[2])
+local P, what = KEYS[1], ARGV[4]
+local refusal = fence_mover(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
 local CHUNK = 1000 -- arguments to one command
 local dropped = 0
@@ -20,7 +20,7 @@ local function drop(command, key, ids)
 end
 
 if what == 'away' then
-  for i = 4, #ARGV, 2 do
+  for i = 5, #ARGV, 2 do
     local id, name = ARGV[i], ARGV[i + 1]
     local claim = {name = name, key = P .. 'aside:' .. name, epoch = name}
     local ids, records = read_claim(claim)
@@ -43,7 +43,7 @@ end
 if string.sub(what, -8) == 'payloads' or string.sub(what, -5) == ':each' then
   local index = string.match(what, '^(.*):each$') or what
   local command = redis.call('TYPE', P .. index).ok == 'zset' and 'ZREM' or 'HDEL'
-  for i = 4, #ARGV, 2 do
+  for i = 5, #ARGV, 2 do
     local id, member = ARGV[i], ARGV[i + 1]
     if member == '' and index ~= what and index ~= 'claim' then -- the id itself, after all that was in its zset
       dropped = dropped + redis.call(command, P .. index, id)
@@ -55,7 +55,7 @@ if string.sub(what, -8) == 'payloads' or string.sub(what, -5) == ':each' then
 end
 
 local ids = {}
-for i = 4, #ARGV do ids[#ids + 1] = ARGV[i] end
+for i = 5, #ARGV do ids[#ids + 1] = ARGV[i] end
 if what == 'due' or what == 'morgue' then
   drop('ZREM', P .. what, ids)
   dropped = 0

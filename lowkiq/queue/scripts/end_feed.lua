@@ -9,6 +9,7 @@
 --@ bell ring ring_node
 --@ letters post
 --@ away lease keep
+--@ epochs lead
 local P, old, epoch = KEYS[1], ARGV[2], ARGV[3]
 if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 0 end
 if redis.call('HGET', P .. 'fed', old) == epoch and redis.call('HEXISTS', P .. 'feeders', old) == 0 then return 0 end
@@ -38,6 +39,8 @@ end
 if redis.call('EXISTS', P .. 'feeders') == 1 then return 1 end
 redis.call('HSET', P .. 'meta', 'whole', '1')
 redis.call('UNLINK', P .. 'fed')
+-- A failover may have lost who has owned it until now: the next epoch is ahead of that one's all the same.
+redis.call('HSETNX', P .. 'meta', 'lead', string.format('%.0f %.0f', lead_at_first(ARGV[1]), now_us()))
 if redis.call('HGET', P .. 'owner', 'node') then
   -- What it knew is of before. At inf are those that are held.
   redis.call('HSET', P .. 'owner', 'waiting', 'inf')

@@ -9,7 +9,7 @@ from lowkiq.errors import BeingResharded, Moved, Refused
 from lowkiq.queue import resharding
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.resharding import Route
-from lowkiq.queue.shard import Owned
+from lowkiq.queue.shard import Held, Owned
 from lowkiq.shared_page import DeadNode
 from tests.pairs.capability import Capability
 from tests.pairs.jobs import QUEUE
@@ -30,6 +30,7 @@ class Reshard(Capability):
         self.going: Iterator[int] | None = None
         self.ghosts: list[Iterator[int]] = []
         self.movers = 0
+        self.deaths = set[str]()
 
     def begin_move(self, random: Random) -> None:
         world = self.world
@@ -64,6 +65,7 @@ class Reshard(Capability):
         route = Route.of(NAMESPACE, QUEUE, world.layout, left[0])
         lease = world.leases.get(route.old.prefix)
         dead = [DeadNode(f"mover-{number}", ()) for number in range(self.movers + 1)]
+        dead += [DeadNode(name, ()) for name in sorted(self.deaths)]
         if lease:
             for hand in list(lease.hands.values()):
                 world.settle_hand(hand, world.outcome_of(hand, random))
@@ -79,6 +81,8 @@ class Reshard(Capability):
                 del world.leases[route.old.prefix]  # a mover claims nothing
                 self.going = resharding.steps(world.caller, route, name, result.epoch)
                 return True
+            if isinstance(result, Held):  # by who had lost it already when Redis went back, and has gone since
+                self.deaths.add(result.holder)
         return False
 
     def kill_mover(self, random: Random) -> None:

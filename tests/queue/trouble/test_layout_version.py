@@ -164,6 +164,7 @@ BEGINS = {
     "feed": ("local P, old, epoch",),
     "adopt": ("local P, what",),
     "drop_moved": ("local P, what",),
+    "note_step": ("local step = ARGV",),
     "push": ("if #ARGV == 6", "local function push_into(P"),
     "receive": ("local P, WORDS",),
     "wait": ("local P, id",),

@@ -3,8 +3,7 @@
 -- since when, both in microseconds: they go on with the clock from there, by half of what it does, until it has caught up. So
 -- they always rise with time, and it is not for long that a Redis that has lost everything would begin below them.
 
---- next
---@ shard set_back
+--- lead
 -- How far epochs of a shard are ahead at first whose jobs still come: by as long as that mostly takes further than those of
 -- the generation before, which may have been resharded just now. Where it takes longer, or after many generations, the
 -- shard's owner loses the lease as all has come, and is given another one (end_feed.lua).
@@ -13,6 +12,9 @@ local MOVE, GENERATIONS = 300 * 1000000, 8
 local function lead_at_first(layout)
   return MOVE * ((tonumber(string.match(layout, '^3:%d+:(%d+)')) or 0) % GENERATIONS + 1)
 end
+
+--- next
+--@ shard set_back
 -- When the clock was set back nobody knows how far epochs are ahead of it. They go on from the last one, by so much of the
 -- clock that those of two moments differ.
 local STEPS = 10000 -- microseconds

@@ -12,12 +12,17 @@
 
 --- mover
 --@ shard owner
--- A refusal, unless the mover of that epoch owns the old shard, and has marked it.
-local function fence_mover(P, node, epoch)
+-- A refusal, unless the mover of that epoch owns the old shard, and has marked it; with `step`, unless its last one is known
+-- that was done in the new shards. Redis gets the new shards' part of a step and that note (note_step.lua) in one go, so where
+-- the note is, so is what was done: a primary that has lost the one in a failover does not know the other.
+local function fence_mover(P, node, epoch, step)
   local refusal = fence(P, node, epoch)
   if refusal then return refusal end
   if string.sub(redis.call('HGET', P .. 'meta', 'layout') or '', -6) ~= ':moved' then
     return refuse('INVALID', 'the shard is not marked as moved')
+  end
+  if step and redis.call('HGET', P .. 'owner', 'step') ~= epoch .. ':' .. step then
+    return refuse('FENCED', 'what the new shards had is lost: it is to be begun anew')
   end
 end
 
