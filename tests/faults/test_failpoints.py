@@ -29,7 +29,8 @@ WHAT_THEY_DO = {
     "limited node": {"places", "keep_places", "rate"},
     "limited async node": {"places", "keep_places", "rate"},
     "impatient node": {"abandon"},
-    "moving node": {"feed", "mark_moved", "adopt", "drop_moved+pack", "end_feed", "close_moved", "relayout"},
+    "moving node": {"feed", "mark_moved", "adopt+note_step", "drop_moved+pack", "pack+feed", "end_feed+note_step"}
+    | {"close_moved", "relayout"},
     "following node": {"relay", "receive", "ask_again", "firing", "fire", "settle+claim"},
     "following producer": {"push", "wait"},
     "producer": {"register", "SCRIPT", "push"},
