@@ -262,7 +262,7 @@ class Witness:
     def _i7_deaths_are_bounded(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         self._i7_count(message, reply, before, after)
         for number, id in before.cancelled:
-            if id not in after.claims.get(number, {}):
+            if id not in _by_leases(after).get(_lease(before, number), {}):
                 self._acquit(id)
         assert after.crashes == dict(self._deaths), f"I7: deaths {dict(self._deaths)}, counted {after.crashes}"
         assert after.crowds == dict(self._crowds), f"I7: in crowds {dict(self._crowds)}, counted {after.crowds}"
@@ -454,8 +454,10 @@ class Witness:
     @staticmethod
     def _what_is_cancelled_does_not(before: ShardState, after: ShardState) -> None:
         for number, id in before.cancelled:
-            if id in after.claims.get(number, {}):
-                assert (number, id) in after.cancelled, f"a cancelled run was forgotten: {id}"
+            lease = _lease(before, number)
+            if id in _by_leases(after).get(lease, {}):
+                cancelled = {(_lease(after, name), id) for name, id in after.cancelled}
+                assert (lease, id) in cancelled, f"a cancelled run was forgotten: {id}"
                 continue
             assert id not in after.cancels, f"a cancelled run is over, and its mark is not: {id}"
             run = before.claims[number][id].payloads.keys()
@@ -482,9 +484,13 @@ def _is_of_away(message: Message, before: ShardState) -> bool:
     return away is not None and away.node == message.node
 
 
-def _by_leases(state: ShardState) -> dict[ClaimName, dict[str, Entry]]:
+def _by_leases(state: ShardState) -> dict[tuple[int, int], dict[str, Entry]]:
     """Claims by epoch and number: as one goes away it is not another one."""
-    return {name if isinstance(name, tuple) else (state.epoch, name): claim for name, claim in state.claims.items()}
+    return {_lease(state, name): claim for name, claim in state.claims.items()}
+
+
+def _lease(state: ShardState, name: ClaimName) -> tuple[int, int]:
+    return name if isinstance(name, tuple) else (state.epoch, name)
 
 
 def _is_more(entries: dict[str, Entry], before: dict[str, Entry]) -> bool:
@@ -575,7 +581,7 @@ def _cancelled(message: Message, reply: Any, before: ShardState, after: ShardSta
     tokens = {
         (id, payload)
         for number, id in before.cancelled
-        if id not in after.claims.get(number, {})
+        if id not in _by_leases(after).get(_lease(before, number), {})
         for payload in before.claims[number][id].payloads
     }
     if message.script == "cancel" and reply == 1 and message.id in before.queued:
