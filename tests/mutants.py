@@ -57,7 +57,9 @@ MUTANTS = {
     "exhausted_drops_the_rest": Mutant(
         "settle.lua", "requeue(P, id, '*', due_after(0), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
     ),
-    "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, due or perform_in, retry_count) end", ""),
+    "release_forgets": Mutant(
+        "settle.lua", "if held then requeue(P, id, held, due or perform_in, retry_count) end", ""
+    ),
     "absorb_overwrites": Mutant(
         "payloads.lua", "redis.call('ZADD', zset, which_of_equal(key, id), score, payload)", "", "I3"
     ),
