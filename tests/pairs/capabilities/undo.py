@@ -43,4 +43,4 @@ class Undo(Capability):
                     self.world.moved(id, "put back")
 
     def left(self) -> list[str]:
-        return ["undo"]  # it lapses
+        return ["undo", "undo_waits"]  # they lapse
