@@ -97,9 +97,10 @@ def _read_waits(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> dict[byte
 
 def _waits(done: int, left: int, names: Sequence[bytes]) -> Waits:
     texts = [name.decode("utf-8", KEPT_BYTES) for name in names]
-    batches = sum(text.startswith(OPEN) for text in texts)  # mostly asked for first, so they are among the first
+    jobs = [text for text in texts if not text.startswith(OPEN)]
+    batches = len(texts) - len(jobs)  # mostly asked for first, so they are among the first
     first: list[tuple[str, str]] = []
-    for text in texts:
-        with contextlib.suppress(ValueError):  # OPEN is no name; and anybody may write to Redis
+    for text in jobs:
+        with contextlib.suppress(ValueError):  # anybody may write to Redis
             first.append(part_name(text))
     return Waits(left - batches, done + left - batches, tuple(first), batches > 0)

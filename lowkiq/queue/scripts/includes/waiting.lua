@@ -46,8 +46,8 @@ end
 --@ waiting joined queue
 --@ letters write
 local function ask_for(P, id, number, count, name)
-  local queue, shards_count, other = string.match(name, '^(%S+) (%d+) (.*)$')
-  if not queue then return end -- OPEN
+  local queue, shards_count, other = string.match(name, '^([^:%s]+) (%d+) (.*)$')
+  if not queue then return end -- OPEN, whatever the batch is called
   local who = queue_here(P) .. ' ' .. count .. ' ' .. number .. ' ' .. shards_count .. ' ' .. id
   write_letter(P, joined(id, 'ask', queue, shards_count, other, who))
 end
