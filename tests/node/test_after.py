@@ -121,6 +121,17 @@ def test_a_batch_goes_on_with_what_one_of_its_name_has_left_open(shop: Shop) -> 
     assert shop.ran == ["a", "b", "eu"]
 
 
+@pytest.mark.parametrize("name", ["the only one", "of 3 parts", ": 1 :"])
+def test_a_batch_whose_name_reads_as_a_jobs_is_none(shop: Shop, name: str) -> None:
+    with shop.app.batch(on_done=(shop.reports, {"id": "eu"}), name=name) as batch:
+        batch.push(shop.orders, [{"id": "a"}])
+        burst(shop.app)
+        (held,) = shop.reports.queries.held()
+        assert held.waits == Waits(0, 0, (), is_open=True)
+    burst(shop.app)
+    assert shop.ran == ["a", "eu"]
+
+
 def test_a_batch_that_is_not_waited_for_any_more_says_so_at_its_end(shop: Shop) -> None:
     batch = shop.app.batch(on_done=(shop.reports, {"id": "eu"}))
     with pytest.raises(LowkiqError, match="'eu' of queue reports waits for its batch no more"), batch:
