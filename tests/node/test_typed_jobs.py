@@ -30,6 +30,7 @@ GOOD = [(str(id), [Change(id), Change(id + 1)]) for id in range(10)]
 
 def push_bad(app: Lowkiq) -> None:
     """What any program may have pushed; in between, good ones."""
+    drivers = [ShardDriver(app, "jobs", index, SHARDS) for index in range(SHARDS)]
     for id, payload, score in [
         ("3", b'{"n":"x"}', 0.5),
         ("100", b'{"n":"x"}', 1.0),
@@ -39,8 +40,7 @@ def push_bad(app: Lowkiq) -> None:
         ("abc", b'{"n":2}', 2.0),
         ("007", b'{"n":7}', 1.0),
     ]:
-        shard = ShardDriver(app, "jobs", shard_of(id.encode(), SHARDS), SHARDS)
-        shard.push(id, payload, score)
+        drivers[shard_of(id.encode(), SHARDS)].push(id, payload, score)
 
 
 def buried(worker: type[Worker[Any]]) -> dict[str, tuple[list[Any], str]]:
