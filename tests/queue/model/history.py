@@ -552,7 +552,8 @@ class History:
         for _ in range(1000):
             (message,) = last.claim(_Acks(), 4, 3, 100)
             if not self.ask(last, message, "well"):
-                if not self.state.spaced:
+                comes = [entry.due for entry in self.state.queued.values() if entry.due > self.clock.now]
+                if not (self.state.spaced or comes):
                     break
                 self.move_clock(61)
                 continue
