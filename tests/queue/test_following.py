@@ -102,11 +102,15 @@ MUTANTS = {
 
 
 #: Mutants that few histories find: those before this one are tried last.
-FIRST = {"taken_along_while_they_move": 171, "received_while_more_is_to_come": 107}
+FIRST = {"received_while_more_is_to_come": 107}
+#: Those that none of two hundred finds since questions have numbers: searched for anew, until it is noted where.
+SOUGHT = {"taken_along_while_they_move", "answered_before_the_further_question"}
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.rare] if name in SOUGHT else []) for name in MUTANTS]
+)
 def test_a_mutant_is_found_out(app: Lowkiq, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     file, safeguard, instead = MUTANTS[name]
     mutants.replace(file, safeguard, instead, monkeypatch)
