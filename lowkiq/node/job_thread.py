@@ -46,7 +46,7 @@ class JobThread(threading.Thread, ABC):
         self.processed = self.failed = 0
         self._runtime = runtime
         self._roused: SimpleQueue[None] = SimpleQueue()
-        self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False
+        self._is_stopping = self._is_quiet = self._is_calm = False
         self._retry_delay = RETRY_FROM
 
     @property

@@ -74,12 +74,7 @@ class WorkerThread(JobThread):
 
     def _step(self) -> None:
         """One round: pick, exchange with Redis, perform."""
-        self._is_exchanging = True
-        try:
-            has_jobs = self._pick_and_exchange()
-        finally:
-            self._is_exchanging = False
-        if has_jobs:
+        if self._pick_and_exchange():
             self._perform()
 
     def _pick_and_exchange(self) -> bool:

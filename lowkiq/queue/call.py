@@ -106,7 +106,7 @@ class Caller:
         Rises whenever a connection was lost, with which the server at its end may have changed: what was read before
         may be more than is there now.
         """
-        return self.connections.losses if self.connections else getattr(self._server, "losses", 0)
+        return self._server.losses
 
     def close(self) -> None:
         """Closes the connections; the next use opens new ones."""
@@ -131,13 +131,22 @@ class Caller:
         """
         if not calls:
             return []
-        stamped, senders = self._stamped(calls)
+        known = self._scripts or self._choose()
+        once = [n for n, call in enumerate(calls) if known[call.script].is_once and not call.stamp]
+        return self._run_once(calls, once, replicas) if once else self._run_all(calls, replicas)
+
+    def _run_once(self, calls: Sequence[Call[Any]], once: Sequence[int], replicas: Replicas | None) -> list[Any]:
+        """The same where some are applied once: each of these gets a stamp, of a sender of its own."""
+        self.senders.look()
+        senders = {n: self.senders.take() for n in once}
         try:
+            stamped = list(calls)
+            for n, sender in senders.items():
+                stamped[n] = self._stamped(calls[n], sender)
             results = self._run_all(stamped, replicas)
-            late = [n for n, result in enumerate(results) if calls[n] is not stamped[n] and isinstance(result, Late)]
-            if late:  # Redis's clock has jumped ahead
+            if late := [n for n in once if isinstance(results[n], Late)]:  # Redis's clock has jumped ahead
                 self.senders.learn()
-                again = [stamped[n]._replace(stamp=self._stamp(senders[n])) for n in late]
+                again = [self._stamped(calls[n], senders[n]) for n in late]
                 for n, result in zip(late, self._run_all(again, replicas), strict=True):
                     results[n] = result
             return results
@@ -145,21 +154,8 @@ class Caller:
             for sender in senders.values():
                 sender.give_back()
 
-    def _stamped(self, calls: Sequence[Call[Any]]) -> tuple[Sequence[Call[Any]], dict[int, Sender]]:
-        """Calls with stamps, each of a sender of its own, where they are applied once and have none."""
-        known = self._scripts or self._choose()
-        once = [n for n, call in enumerate(calls) if known[call.script].is_once and not call.stamp]
-        if not once:
-            return calls, {}
-        self.senders.look()
-        senders = {n: self.senders.take() for n in once}
-        stamped = list(calls)
-        for n, sender in senders.items():
-            stamped[n] = stamped[n]._replace(stamp=self._stamp(sender))
-        return stamped, senders
-
-    def _stamp(self, sender: Sender) -> Stamp:
-        return self.senders.stamp(sender, clock.monotonic() + IN_TIME)
+    def _stamped(self, call: Call[Any], sender: Sender) -> Call[Any]:
+        return call._replace(stamp=self.senders.stamp(sender, clock.monotonic() + IN_TIME))
 
     def _run_all(self, calls: Sequence[Call[Any]], replicas: Replicas | None) -> list[Any]:
         replies = self._server.pipeline([self.command_of(call) for call in calls], replicas)

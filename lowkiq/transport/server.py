@@ -46,6 +46,11 @@ class Server:
         #: None for a client that is something else than a pool of sockets.
         self.connections = Connections.of(client)
 
+    @property
+    def losses(self) -> int:
+        """As those of its connections; 0 of a client that is something else."""
+        return self.connections.losses if self.connections else 0
+
     def command(self, *words: Any) -> Any:
         """Sends one command and returns its reply; raises its error."""
         (reply,) = self.pipeline([words])

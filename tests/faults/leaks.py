@@ -85,7 +85,7 @@ KEPT = re.compile(
     rb"|\{members\}(?::said|:version|:placements)?"
     rb"|\{history\}(?::.*:(?:5m|1h|1d|30d|365d|times(?::\d+)?|added:.+))?"
     rb"|\{failures\}:(?:work|tasks|isolated):(?:counts|first|seen|flush:.+)"
-    rb"|\{(?:work|tasks|isolated):\d+\}:(?:meta|owner))"
+    rb"|\{(?:work|tasks|isolated):\d+\}:(?:meta|owner|deeds))"
 )
 #: Queued jobs above which the load waits.
 MOST_QUEUED = 5_000

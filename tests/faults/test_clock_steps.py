@@ -10,6 +10,7 @@ from lowkiq.admin.beats.health import BEAT_TTL, LATE_AFTER
 from lowkiq.admin.metrics import read_shards
 from lowkiq.admin.past.history import take_turn
 from lowkiq.queue.call import Call
+from lowkiq.queue.senders import Senders
 from lowkiq.queue.shard import Failure, Held, Owned, peek
 from tests.web.node_health import tell_health
 
@@ -22,9 +23,16 @@ by_steps = pytest.mark.parametrize("by", STEPS)
 
 
 @pytest.fixture
-def clock(clock):
-    """A clock that begins late enough to be set back by a year."""
+def clock(clock, monkeypatch):
+    """A clock that begins late enough to be set back by a year. Deadlines of calls go by it, too."""
     clock.set(1_800_000_000 * SECOND)
+    learn = Senders.learn
+
+    def learn_of_it(senders):
+        senders._command = lambda _: divmod(clock.now, SECOND)
+        learn(senders)
+
+    monkeypatch.setattr(Senders, "learn", learn_of_it)
     return clock
 
 

@@ -28,9 +28,8 @@ class LateReplies:
         return self
 
     def __exit__(self, *_: object) -> None:
+        _end(self._listener, *self._sockets)
         for each in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
             each.close()
 
     def _accept(self) -> None:

@@ -67,9 +67,11 @@ class HelperPerformer(Performer):
         except HelperEnded as ended:
             if ended.stopped_for is not None:
                 return self.stopped(batch, ended.stopped_for, claim.cancelled)
-            if ended.error is None:
-                return self._orphaned(batch, ended)
-            return self.failures(batch, ended.error)
+            return self._after(batch, ended)
+
+    def _after(self, batch: list[Job], ended: HelperEnded) -> Failures | None:
+        """What becomes of a batch whose helper has ended, without having been stopped."""
+        return self._orphaned(batch, ended) if ended.error is None else self.failures(batch, ended.error)
 
     def _orphaned(self, batch: list[Job], ended: HelperEnded) -> Failures:
         """The fork server has died; of those that have begun one may have done it."""

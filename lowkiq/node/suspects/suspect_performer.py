@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures
-from lowkiq.handlers.start import NotStarted
 from lowkiq.job import Job
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.helpers.helper import HelperEnded
@@ -29,20 +28,15 @@ class SuspectPerformer(HelperPerformer):
     def perform(self, batch: list[Job]) -> Failures | None:
         """Performs a batch of one. Returns what became of it, None when it is done; raises nothing."""
         self.live = self._in_node.live
-        claim = claim_here()
-        try:
-            return self._run(batch, claim)
-        except NotStarted:
-            return Failures(unstarted=[job.id for job in batch])
-        except HelperEnded as ended:
-            if ended.stopped_for is not None:
-                return self.stopped(batch, ended.stopped_for, claim.cancelled)
-            if ended.error is None and ended.has_begun:
-                return self._orphaned(batch, ended)
-            if not ended.has_begun:
-                claim.move_into_node()
-                return self._perform_in_node(batch)
-            return Failures(crashed=[Crashed(job.id, self._max_crashes) for job in batch])
+        return super().perform(batch)
+
+    def _after(self, batch: list[Job], ended: HelperEnded) -> Failures | None:
+        if not ended.has_begun:
+            claim_here().move_into_node()
+            return self._perform_in_node(batch)
+        if ended.error is None:
+            return self._orphaned(batch, ended)
+        return Failures(crashed=[Crashed(job.id, self._max_crashes) for job in batch])
 
     def _failed(self, batch: list[Job], error: BaseException | str) -> Failures:
         return self._in_node._failed(batch, error) if not self._has_slow_hooks else super()._failed(batch, error)

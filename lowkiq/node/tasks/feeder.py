@@ -145,15 +145,12 @@ class Feeder(JobThread):
             heard, _ = self.pool.rest(self, is_idle=not (self._hand or self.is_leaving))
             self._answer(heard)
             return
-        self._is_exchanging = True
         try:
             self._exchange(ended, picked, polled)
         except (RedisError, LowkiqError) as error:
             self._wait_for_redis(list(picked), error)
         else:
             self._note_success(polled=bool(polled))
-        finally:
-            self._is_exchanging = False
 
     def _pick(self, ended: Sequence[ClaimInHand], now: float) -> dict[Lease, int]:
         """Shards that are due and have places on the loop, each with how many jobs it may claim."""
