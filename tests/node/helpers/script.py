@@ -26,8 +26,8 @@ def record(what, *details):
 def load(data):
     if b"undecodable" in data:
         raise ValueError("no such format")
-    if b"slow_load" in data and os.getpid() != NODE:
-        time.sleep(3)
+    if b"gate_of_load" in data and os.getpid() != NODE:
+        wait_for("load")
     if b"deadly" in data:
         os.kill(os.getpid(), signal.SIGBUS)
     return json.loads(data)
@@ -39,6 +39,8 @@ def init():
         raise OSError("no database")
     if os.getpid() != NODE:
         time.sleep(options.get("slow_init", 0))
+    if os.getpid() != NODE and options.get("gate_of_init"):
+        wait_for("init")
 
 
 async def init_async():
