@@ -46,7 +46,18 @@ OWN = {
     "impatient": ("abandon",),
     "limited": ("places", "rate"),
     "following": ("relay", "receive", "ask_again", "firing", "fire", "settle", "push", "wait"),
-    "moving": ("feed", "mark_moved", "pack", "adopt", "drop_moved", "close_moved", "relayout", "SET"),
+    "moving": (
+        "feed",
+        "mark_moved",
+        "pack",
+        "adopt",
+        "drop_moved",
+        "close_moved",
+        "relayout",
+        "SET",
+        "renew_away",
+        "restore_away",
+    ),
 }
 #: Commands and scripts that change nothing. A process that is killed at one of them leaves what it leaves when it is
 #: killed at the writes around it, and a lost request is to it what a lost reply is: of each, the first is struck in
@@ -57,7 +68,7 @@ READS = {
 THE_OTHER_WAY = "reply lost"
 #: Calls that a node makes again and again while it waits for its turn, and how many of each are struck: the longer a
 #: machine takes, the more of them there are.
-POLLED, MOST_POLLED = {"rate", "places", "keep_places"}, 12
+POLLED, MOST_POLLED = {"SET", "rate", "places", "keep_places", "renew_away", "restore_away"}, 12
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: enough to fill two cores, and no more, since what is tested beside them has to get on, too.

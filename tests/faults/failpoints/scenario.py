@@ -18,7 +18,7 @@ from typing import Any
 import redis
 
 from lowkiq import Bury, Debounce, Decision, Discard, Lowkiq, PartialFailure, Rate, RateLimited, Snooze, Worker, current
-from lowkiq.errors import CheckpointFailed
+from lowkiq.errors import BeingResharded, CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
@@ -55,7 +55,7 @@ SHORT = tuple(job for job in FIRST if str(job["id"]).startswith("short"))
 KEEPERS, KEPT = ("long", "fails once"), "half of it"
 #: Seconds within which a job learns that it was cancelled.
 TOLD_WITHIN = 20.0
-NUMBERS = {"first": 1, "second": 2}
+NUMBERS, FIRST_OF_NODE = {"first": 2, "second": 4}, {"first": 1, "second": 3}
 MORGUE = {"fails": {1, 2}, "undecodable": {666}, "buries itself": {1, 2}}
 #: Keys that stay for good; all others must have a time to live.
 LASTING = ("queues", "nodes", "{jobs:0}:meta", "{jobs:0}:owner", "{jobs:1}:meta", "{jobs:1}:owner")
@@ -77,7 +77,7 @@ class Scenario:
         self, socket: str, namespace: str, *, is_async: bool = False, is_limited: bool = False, is_moved: bool = False
     ) -> None:
         self.socket, self.namespace, self.is_async = socket, namespace, is_async
-        #: Its queue is given other shards before the first node starts.
+        #: Its queue is given other shards while a job of it runs.
         self.is_moved = is_moved
         #: At most one batch of the queue runs at a time.
         self.is_limited = is_limited
@@ -207,8 +207,20 @@ class Scenario:
         """Cancels the job that waits for it once a run of it has begun, be it before that of this process."""
         record = self.connect()
         wait_until(lambda: any(b'"cancelled"' in row for row in record.lrange(f"{self.own}:records", 0, -1)))
-        _, jobs = self.plain()
-        jobs.actions.cancel(["cancelled"])
+        app, jobs = self.plain()
+        if self.is_moved:  # the run goes along with its id
+            if app.queues() == {"jobs": 2} and not self._is_moving(jobs):
+                jobs.actions.reshard(MOVED_TO, who="the tests")
+            wait_until(lambda: not self._is_moving(jobs))
+        wait_until(lambda: self._is_told(jobs))
+
+    @staticmethod
+    def _is_told(jobs: type[Worker]) -> bool:
+        """While its shard moves, people are asked to try again."""
+        with contextlib.suppress(BeingResharded):
+            jobs.actions.cancel(["cancelled"])
+            return True
+        return False
 
     def _pause(self) -> None:
         """Pauses the queue for a moment once a job has begun, be it before that of this process: and so resumes it."""
@@ -230,7 +242,9 @@ class Scenario:
         wait_until(lambda: _is_idle(app))
         wait_until(lambda: not self._is_moving(jobs))
         # A job alone, with the default score, is handed over to a thread that listens, and finished in one; not if the
-        # shard's last claim was not empty, as after what a struck node has left.
+        # shard's last claim was not empty, as after what a struck node has left, nor a producer's first to a shard.
+        jobs.perform_async([{"id": "last", "payload": FIRST_OF_NODE[name]}])
+        wait_until(lambda: _is_idle(app))
         with contextlib.suppress(TimeoutError):
             wait_until(lambda: self._would_hand_over(name, "last"), within=1.0)
         jobs.perform_async([{"id": "last", "payload": NUMBERS[name]}])
@@ -276,8 +290,6 @@ class Scenario:
             prefix = f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:"
             self.connect().hset(f"{prefix}crashes", id, 1)
             self.connect().hset(f"{prefix}crowds", id, 2 if id == TRIED else 1)
-        if self.is_moved:
-            jobs.actions.reshard(MOVED_TO, who="the tests")
 
     @staticmethod
     def _is_moving(jobs: type[Worker]) -> bool:
