@@ -329,7 +329,9 @@ class FollowingWorld:
             self.boxes.remove(box)  # it dies with what it has read
             return
         if self.random.random() < 0.2:  # a first try that comes after its repetition, or beside it
-            _deliver(self.caller, self.homes, {Outbox(box.shard, *self._nobody, lambda: True): page})
+            late = Outbox(box.shard, *self._nobody, lambda: True)
+            late.stuck |= box.stuck  # what is held up is not in it
+            _deliver(self.caller, self.homes, {late: page})
         _deliver(self.caller, self.homes, {box: page})
         self.sent += [(box, letter) for letter in page if letter.kind in {b"ask", b"told"}]
         box.go_on()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import redis
 
 from lowkiq.errors import Fenced
 from lowkiq.queue.claims import Spoiled
@@ -10,6 +11,7 @@ from lowkiq.queue.shard import MAX_CLAIM_BYTES, Exhausted, Failure
 from lowkiq.shared_page import DeadNode
 from tests.beside import run_beside
 from tests.queue.shard_driver import FUTURE, PAST
+from tests.queue.wire import Wire
 
 VALUE = b'{"page": 3, "\xff": ":"}'
 
@@ -203,3 +205,26 @@ def test_a_failure_of_others_leaves_it_and_exhaustion_does_not(shard):
         lease.checkpoint(id, VALUE)
     lease.settle(failed=[Failure("a", 0, 60, "e")], exhausted=[Exhausted("b", "e")], rest="ack")
     assert shard.redis.hkeys(shard.key("checkpoints")) == [b"a"]
+
+
+def test_one_that_comes_after_a_later_one_changes_nothing(shard, lease, monkeypatch):
+    wire = Wire(shard.caller, lambda: None, monkeypatch)
+    wire.hold_up()
+    with pytest.raises(redis.TimeoutError):
+        lease.checkpoint("a", b"earlier")
+    assert lease.checkpoint("a", b"later")
+    (reply,) = wire.arrive()
+    assert str(reply).startswith("LATE"), reply
+    lease.fail("a", delay=-FUTURE)
+    (job,) = lease.claim()
+    assert job.checkpoint == b"later"
+
+
+def test_one_whose_reply_was_lost_changes_nothing_that_came_since(shard, lease, monkeypatch):
+    """Two threads of one run keep something."""
+    wire = Wire(shard.caller, lambda: lease.checkpoint("a", b"later"), monkeypatch)
+    wire.lose_reply()
+    assert lease.checkpoint("a", b"earlier")
+    lease.fail("a", delay=-FUTURE)
+    (job,) = lease.claim()
+    assert job.checkpoint == b"later"

@@ -1,3 +1,4 @@
+--! once
 -- checkpoint: keep what a running job wants to be given back when its payload is run again. It takes the place of what
 -- was kept before.
 -- KEYS  1 shard prefix
