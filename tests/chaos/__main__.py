@@ -61,7 +61,9 @@ def _parse() -> argparse.Namespace:
     seed = random.SystemRandom().randrange(1, 1_000_000)  # one that can be typed
     parser.add_argument("--seed", type=int, default=seed, help="the same seed gives the same faults")
     parser.add_argument("--on", choices=sorted(KINDS), default="standalone", help="the kind of Redis (standalone)")
-    parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS), help="Lowkiq without one of its safeguards")
+    parser.add_argument(
+        "--mutant", choices=sorted(mutants.MUTANTS), metavar="NAME", help="Lowkiq without one of its safeguards"
+    )
     parser.add_argument("--json", action="store_true", help="figures for machines")
     parser.add_argument("--keep", action="store_true", help="keep the history of a good run too")
     return parser.parse_args()

@@ -51,7 +51,6 @@ class Causes:
                 self._deaths_of[node.pid].append(node.died_at)
         self._outages = _Windows([fault for fault in history.faults if fault.kind in OUTAGES])
         weathers = [fault for fault in history.faults if fault.via == "proxy"]
-        self._weathers = _Windows(weathers)
         self._delays = [fault for fault in weathers if fault.kind == "delay"]
         self._cuts = _Windows([fault for fault in weathers if fault.kind in CUTS])
         self._failovers = sorted(
@@ -113,14 +112,9 @@ class Causes:
         return any(window.since <= until and window.until + CLAIM_WINDOW >= since for window in windows)
 
     def _was_pushed_again(self, payload: Payload) -> bool:
-        """True if a reply to its push may have been lost."""
+        """True if its push has failed, and was made anew: what the library repeats by itself is applied once."""
         push = self._history.pushes.get(payload)
-        if push is None:
-            return False
-        if push.attempts > 1 or push.acked_at is None:
-            return True
-        near = self._outages.within(push.sent_at, push.acked_at)
-        return near or (push.via == "proxy" and self._weathers.within(push.sent_at, push.acked_at))
+        return push is not None and (push.attempts > 1 or push.acked_at is None)
 
     def before_failover(self, acked_at: float | None) -> float | None:
         """
@@ -161,6 +155,3 @@ class _Windows:
             if window.since < begun_at - LONGEST:
                 break
         return None
-
-    def within(self, since: float, until: float) -> bool:
-        return any(window.until >= since for window in self._windows[: bisect_right(self._starts, until)][-50:])

@@ -20,6 +20,7 @@ too early    an id starts within its throttle after its last start; explained if
              between its taking the job and its start
 too soon     a job starts before others that it waits for are done (consequences.py)
 out of time  a job that recurs starts at none of its times, or before it, or does so no more
+not dry      queues whose jobs are not long have not run dry soon after the last fault
 miscounted   a tag is counted otherwise than the jobs that are left have it
 """
 
@@ -49,6 +50,8 @@ CLAIMED: Final = 30.0
 TAKEN: Final = 0.2
 #: Seconds within which a start is written, on such a machine.
 WRITTEN: Final = 0.3
+#: Seconds after the last fault in which what is not long is done.
+DRY_WITHIN: Final = 30.0
 
 
 @dataclass
@@ -106,6 +109,8 @@ class Verdict:
     out_of_time: list[str] = field(default_factory=list)
     #: The same, when faults have struck so often while they ran that it looks as if they had.
     framed: int = 0
+    #: Seconds after the last fault in which all was done that is not long.
+    dry_after: float = 0.0
     #: Tags that are counted otherwise than jobs have them.
     miscounted: list[str] = field(default_factory=list)
     #: Started before a lower one of which Redis may just have lost the push.
@@ -131,6 +136,7 @@ class Verdict:
             or self.too_early
             or self.too_soon
             or self.out_of_time
+            or self.dry_after > DRY_WITHIN
         )
 
 
@@ -142,6 +148,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         buried=len(history.morgue),
         queued=len(history.queued),
         miscounted=history.tags,
+        dry_after=history.dry_after,
         waiting=len(history.waits),
         let_go=len(history.let_go),
         out_of_time=list(history.stopped),

@@ -106,6 +106,8 @@ class History:
     throttles: dict[str, float] = field(default_factory=dict)
     #: Tags that are counted otherwise than jobs have them.
     tags: list[str] = field(default_factory=list)
+    #: Seconds after the last fault in which all queues ran dry whose jobs are not long; 0.0: nobody can say.
+    dry_after: float = 0.0
     #: Those in the morgue that are said to have killed their nodes.
     killers: set[Payload] = field(default_factory=set)
 
@@ -147,6 +149,7 @@ def read(directory: Path) -> History:
         history.morgue = {(queue, id, number) for queue, id, number in told["morgue"]}
         history.killers = {(queue, id, number) for queue, id, number in told["killers"]}
         history.tags = told.get("tags", [])
+        history.dry_after = told.get("dry_after", 0.0)
         history.queued = {(queue, id, number) for queue, id, number in told["queued"]}
     history.let_go = {(record["q"], record["id"]) for record in journal.read(directory / "world.jsonl")}
     for queue in FOLLOWING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tests.chaos.checker import SHOWN, Verdict
+from tests.chaos.checker import DRY_WITHIN, SHOWN, Verdict
 from tests.chaos.plan import WEATHERS
 
 #: What the line says of faults: name → kinds.
@@ -30,8 +30,12 @@ COUNTED = (
     "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags", "paused_queues",
     "started_paused", "started_paused_explained", "rated", "overfull", "overfull_explained",
     "superseded", "not_kept", "too_early", "too_early_explained",
-    "waiting", "let_go", "too_soon", "recurred", "out_of_time",
+    "waiting", "let_go", "too_soon", "recurred", "out_of_time", "dry_after",
 )  # fmt: skip
+
+
+#: Seconds that stand for "never": infinity is no JSON.
+LONGEST = 9_999.0
 
 
 def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, seed: int) -> dict[str, Any]:
@@ -79,6 +83,7 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "out_of_time": len(verdict.out_of_time),
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
+        "dry_after": round(min(verdict.dry_after, LONGEST), 1),
         "good": verdict.is_good,
     }
 
@@ -104,6 +109,8 @@ def line(figures: dict[str, Any]) -> str:
     if figures["waiting"]:
         parts.append(f"{figures['too_soon']} of {figures['waiting']:,} that wait too soon")
         parts.append(f"{figures['out_of_time']} of {figures['recurred']:,} recurring runs out of time")
+    if figures["dry_after"]:
+        parts.append(f"dry after {figures['dry_after']} s")
     causes = ", ".join(f"{count:,} {cause}" for cause, count in figures["duplicates"].items())
     parts.append(f"{sum(figures['duplicates'].values()):,} duplicates" + (f" ({causes})" if causes else ""))
     return " · ".join(parts)
@@ -139,6 +146,8 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"out of time: {what}" for what in verdict.out_of_time[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
+    if verdict.dry_after > DRY_WITHIN:
+        found.append(f"not dry: what is not long was done {verdict.dry_after:.0f} s after the last fault")
     if verdict.queued:
         found.append(f"still queued: {verdict.queued} payloads")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -216,11 +217,22 @@ def test_a_second_run_under_the_same_token_is_explained_by_no_fault_of_the_node(
     assert duplicates(Window("pause node", 10.05, 11, [1]), of=same) == {"unexplained": 1}
 
 
-def test_a_push_whose_reply_may_have_been_lost_explains_it() -> None:
+@pytest.mark.parametrize("push", [Push(0.1, 0.2, attempts=2), Push(0.1, None)])
+def test_a_push_that_has_failed_and_was_made_anew_explains_it(push: Push) -> None:
     made = history(*TWICE, pushed=1)
-    made.pushes[*ROW, 1] = Push(0.1, 0.2, attempts=2)
+    made.pushes[*ROW, 1] = push
     assert check(made).duplicates == {"pushed again": 1}
-    assert duplicates(Window("redis away", 0.15, 0.16)) == {"pushed again": 1}
+
+
+def test_a_push_that_was_acknowledged_is_applied_once_though_replies_were_lost() -> None:
+    assert duplicates(Window("redis away", 0.15, 0.16)) == {"unexplained": 1}
+
+
+def test_what_is_not_long_is_done_soon_after_the_last_fault() -> None:
+    for dry_after, is_good in ((0.0, True), (29.0, True), (31.0, False), (math.inf, False)):
+        made = history(*run(1, "A.0", 5, 1), pushed=1)
+        made.dry_after = dry_after
+        assert check(made).is_good is is_good
 
 
 # ── what it reads ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -76,6 +76,8 @@ FOLLOWING: Final = {name: f"after-{name}" for name in ("batches", "tasks", "isol
 #: Jobs of this one wait for others, which are of those.
 WAITING: Final = "waiting"
 WAITED_FOR: Final = ("batches", "unscored", "tasks", "isolated", "blocking", "fair")
+#: The queue whose jobs take as long as that.
+HALF_A_MINUTE: Final = "half-a-minute"
 #: The queue whose jobs recur.
 RECURRING: Final = "recurring"
 
@@ -140,6 +142,8 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("throttled", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, throttle=2, debounce=(0.2, 1)),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
+            # Longer than most of the nodes live.
+            Queue(HALF_A_MINUTE, 2, 1, is_scored=True, seconds=(25, 30), share=0.01, runs="as tasks", reshards=(3, 1)),
             # What follows from jobs that are done, under their ids; no producer pushes here.
             *(
                 Queue(name, 3, 5, is_scored=True, seconds=(0, 0), share=0, reshards=(5, 2))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
@@ -103,25 +105,32 @@ class World:
         """Stops them, so that what nodes have in hand returns to the queues."""
         _stop(self.supervisors, DRAIN + 10)
 
-    def drain(self, within: float) -> bool:
-        """Waits until all queues have run dry; False if they have not in time."""
-        deadline = now() + within
-        while now() < deadline:
+    def drain(self, within: float) -> float:
+        """
+        Waits until all queues have run dry, if they do in time; gives the seconds until those had whose jobs are not
+        long.
+        """
+        began, dry_after = now(), math.inf
+        while now() - began < within:
             for each in self.supervisors:
                 if not each.is_running:
                     each.start()
             self._retry_blocked()
             self._let_go_of_the_dead()
-            if self.left() == 0:
-                return True
+            left = self.left()
+            if not left.keys() - {queues.HALF_A_MINUTE}:
+                dry_after = min(dry_after, now() - began)
+            if not left:
+                break
             time.sleep(0.2)
-        return False
+        return dry_after
 
-    def left(self) -> int:
-        """Ids queued or in hand; -1 while nobody can tell."""
-        with contextlib.suppress(RedisError):
-            return sum(queue.length + queue.busy for queue in self.app.metrics().values())
-        return -1
+    def left(self) -> Counter[str]:
+        """Queue → ids that are queued there, or in hand; all of them while nobody can tell."""
+        try:
+            return +Counter({name: queue.length + queue.busy for name, queue in self.app.metrics().items()})
+        except RedisError:
+            return Counter(self.app.workers.keys())
 
     def _retry_blocked(self) -> None:
         for queue in queues.LOADS[self._load].queues:
