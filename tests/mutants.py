@@ -30,6 +30,7 @@ def _of_decisions(safeguard: str, instead: str, breaks: str = "", file: str = "s
 
 MUTANTS = {
     "no_fence": Mutant("shard.lua", "if owner[1] ~= node or owner[2] ~= epoch then", "if false then", "I1"),
+    "no_fence_of_claims": Mutant("away.lua", "if owner[1] == node and owner[2] == epoch then", "if true then", "I1"),
     "fence_without_epoch": Mutant("shard.lua", "owner[1] ~= node or owner[2] ~= epoch", "owner[1] ~= node", "I1"),
     "renew_any_epoch": Mutant(
         "renew.lua", "owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2]", "owners[i][1] == ARGV[1]", "I1"

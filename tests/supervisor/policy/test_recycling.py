@@ -130,5 +130,6 @@ def test_jobs_that_kill_their_only_node_before_it_is_ready_end_nothing_but_thems
         supervisor.until_ready(1)
         died = supervisor.events("died_will_restart")
         assert {line["kind"] for line in died} == {"job"}
-        assert len(died) == project.noted("begun").count("deadly") == 3
+        wait_until(lambda: project.noted("begun").count("deadly") == 3, "the third run, which tells who it was")
+        assert len(died) == 2, "the third is in a process of its own"
         supervisor.end()
