@@ -7,11 +7,13 @@ import importlib.metadata
 import itertools
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from lowkiq import Lowkiq
 from tests.queue.model.virtual_clock import VirtualClock
@@ -42,8 +44,12 @@ LONG = frozenset(TESTS / one for one in (
 ))  # fmt: skip
 #: Seconds that a test of a file, or of a directory, takes, where that is not a tenth of one.
 SECONDS = {
-    "faults/test_failpoints.py": 25.0,
-    "faults/test_failpoints_of_nodes.py": 25.0,
+    "faults/test_failpoints.py": 60.0,
+    "faults/test_failpoints_of_nodes.py": 80.0,
+    "faults/test_trees.py": 30.0,
+    "pairs/test_pairs.py": 10.0,
+    "queue/test_model.py": 2.0,
+    "chaos/test_chaos.py": 20.0,
     "django": 5.0,
     "browser": 8.0,
     "docs": 0.5,
@@ -54,6 +60,29 @@ SECONDS = {
     "examples": 0.6,
     "web": 0.2,
 }
+
+#: Files that one process alone would be at when all others have ended, and into how many parts each is cut.
+PARTS = {
+    "browser/test_pages.py": 2,
+    "faults/test_failpoints.py": 4,
+    "faults/test_failpoints_of_nodes.py": 4,
+    "pairs/test_pairs.py": 4,
+    "queue/test_model.py": 4,
+}
+
+
+class Parts(LoadFileScheduling):
+    """Gives processes whole files, or parts of long ones."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        part = zlib.crc32(nodeid.encode()) % PARTS.get(file.removeprefix("tests/"), 1)
+        return f"{file} {part}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts | None:
+    return Parts(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -7,6 +7,7 @@ LOWKIQ_TEST_ROUNDS sets how many histories there are.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Sequence
@@ -172,6 +173,10 @@ def happenings_for(name: str) -> Sequence[str]:
 def note(name: str, seed: int) -> None:
     """Keeps what was found, for who asks for that; seeds of mutants that are no more go."""
     if os.environ.get("LOWKIQ_TEST_SEEDS") == "note":
-        seeds = json.loads(SEEDS.read_text()) | {name: seed}
-        kept = {name: seeds[name] for name in sorted(mutants.MUTANTS.keys() & seeds.keys())}
-        SEEDS.write_text(json.dumps(kept, indent=1) + "\n")
+        with SEEDS.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # several processes may be at it
+            seeds = json.load(file) | {name: seed}
+            kept = {name: seeds[name] for name in sorted(mutants.MUTANTS.keys() & seeds.keys())}
+            file.seek(0)
+            file.truncate()
+            file.write(json.dumps(kept, indent=1) + "\n")
