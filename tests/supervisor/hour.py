@@ -23,6 +23,7 @@ from typing import Any
 
 from lowkiq import Lowkiq
 from lowkiq.errors import PushFailed
+from lowkiq.node.helpers.tree import kill_tree
 from tests.harness import Supervised, command, status
 from tests.support import RedisServer, running_redis, wait_until
 from tests.warm import COLD
@@ -116,7 +117,8 @@ class Hour:
         self.killed: set[int] = set()
 
     def run(self) -> None:
-        chapters = [self.kills, self.poison, self.memory, self.broken_roll, self.redis_away, self.transient_boot]
+        chapters = [self.kills, self.trees, self.poison, self.memory]
+        chapters += [self.broken_roll, self.redis_away, self.transient_boot]
         options = ["--nodes", str(NODES), "--max-rss", "250M", "--drain-timeout", "20"]
         environment = {"REDIS_URL": self.server.url, "LOWKIQ_SOAK": "1", **COLD}
         began = time.monotonic()
@@ -148,6 +150,19 @@ class Hour:
             if pids:
                 self._kill(self.luck.choice(pids))
             time.sleep(1 / KILLS_A_SECOND)
+
+    def trees(self) -> None:
+        """Beside it a second one, all of whose processes die at one stroke, three times: they have killed nobody."""
+        directory = self.directory / "beside"
+        directory.mkdir()
+        (directory / "shop.py").write_text(APP)
+        options, environment = ["-r", "shop", "--nodes", "2"], {"REDIS_URL": self.server.url, **COLD}
+        for _ in range(3):
+            with Supervised.main(directory, *options, **environment).ready(2) as second:
+                time.sleep(self.seconds / 100)
+                second.send(signal.SIGSTOP)  # it sees none of theirs, and dies with them
+                kill_tree(second.process.pid)
+        assert not self.app.queries(self.worker.queue_name, 16).morgue_range_by_updated_at()
 
     def poison(self) -> None:
         """Three jobs that kill their node whenever they run: each is buried in the end, and nothing else is."""
@@ -201,7 +216,7 @@ class Hour:
         wait_until(lambda: status(self.directory)["supervisor"]["state"] == "running", "health", within=90)
 
     def done(self) -> set[str]:
-        return {name for path in self.directory.glob("done-*") for name in path.read_text().splitlines()}
+        return {name for path in self.directory.rglob("done-*") for name in path.read_text().splitlines()}
 
     def check_log(self) -> None:
         lines = self.supervisor.log()
