@@ -369,7 +369,7 @@ MUTANTS = {
     "pushed_again": Mutant("senders.lua", "if last == number then", "if false then", "I5"),
     "pushed_by_who_has_given_up": Mutant("senders.lua", "tonumber(last) > tonumber(number) and 'OLD'", "nil", "I5"),
     "pushed_too_late": Mutant("pushing.lua", "if said or clock > tonumber(number) then", "if said then", "I5"),
-    "pushed_and_forgotten": Mutant("push.lua", "(meta[4] or 0) + 1, sender, number)", "(meta[4] or 0) + 1)"),
+    "pushed_and_forgotten": Mutant("push.lua", "(meta[4] or 0) + 1), sender, number)", "(meta[4] or 0) + 1))"),
     "apart_again": Mutant("push_apart.lua", "  if said then\n", "  if false then\n", "I5"),
     "apart_too_late": Mutant("push_apart.lua", "elseif now <= tonumber(number) and", "elseif", "I5"),
     "apart_of_any_layout": Mutant("push_apart.lua", "meta[1] ~= ARGV[1] or ", "", "I8"),

@@ -27,22 +27,22 @@ if #ARGV == 6 and ARGV[4] == '2' then
   local P, sender, number, id, payload = KEYS[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6]
   local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched', sender)
   local time = redis.call('TIME')
-  local now, micros = time[1] * 1000000 + time[2], string.sub('00000' .. time[2], -6)
+  local micros = #time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6)
   local at, stamped = time[1] .. '.' .. micros, time[1] .. micros
 
   local is_pushed = false
-  -- A sender that the shard knows, which goes on, in time (senders.lua). As texts of one length numbers compare so, too,
-  -- and need not be parsed.
+  -- A sender that the shard knows, which goes on, in time (senders.lua). As texts with as many digits numbers and times
+  -- compare so, too, and need not be parsed.
   local is_news = meta[6] and meta[6] < number and stamped <= number
-  if is_news and meta[1] == ARGV[1] and not meta[3] and not meta[5] and tonumber(meta[2] or 0) < now then
+  if is_news and meta[1] == ARGV[1] and not meta[3] and not meta[5] and (meta[2] or '') < stamped then
     local owner = redis.call('HMGET', P .. 'owner', 'waiting', 'bell', 'open', 'until')
     local waiting, bell, open = owner[1], owner[2], owner[3]
     if not waiting then
       is_pushed = redis.call('ZADD', P .. 'due', 'NX', at, id) == 1
-      if is_pushed then redis.call('HSET', P .. 'payloads', id, compact(now, payload)) end
-    elseif bell and open and now < (owner[4] or 0) * 1000000 and #payload <= HANDED then
+      if is_pushed then redis.call('HSET', P .. 'payloads', id, compact(time[1] * 1000000 + time[2], payload)) end
+    elseif bell and open and at < (owner[4] or '') and #payload <= HANDED then
       -- An owner that waits for nothing, with a claim open, has an empty queue; then nothing is parked either.
-      local may_go = waiting == 'inf' or now < waiting * 1000000 and not redis.call('ZSCORE', P .. 'due', id)
+      local may_go = waiting == 'inf' or at < waiting and not redis.call('ZSCORE', P .. 'due', id)
       is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
       if is_pushed then
         -- The first write is one that Redis refuses when memory is full: a push that fails has taken nothing away.
@@ -54,7 +54,7 @@ if #ARGV == 6 and ARGV[4] == '2' then
     end
   end
   if is_pushed then
-    redis.call('HSET', P .. 'meta', 'last_score', stamped, 'pushed', (meta[4] or 0) + 1, sender, number)
+    redis.call('HSET', P .. 'meta', 'last_score', stamped, 'pushed', string.format('%d', (meta[4] or 0) + 1), sender, number)
     return {1, 0}
   end
 end
