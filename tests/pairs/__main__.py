@@ -108,6 +108,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the seed to begin with (0)")
     parser.add_argument(
         "--mutant",
+        metavar="NAME",
         choices=sorted(mutants.MUTANTS | mutants.OF_PLACES),
         default="",
         help="Lowkiq without one of its safeguards",
