@@ -27,6 +27,8 @@ class Queue(NamedTuple):
     concurrency: int | None = None
     #: Most of its payloads are short, and few are long.
     is_uneven: bool = False
+    #: Only the first payload of an id takes its time.
+    is_long_once: bool = False
     #: Where its jobs run.
     runs: Literal["on threads", "as tasks", "in processes"] = "on threads"
     #: Its first failure blocks a job, until somebody retries it.
@@ -143,7 +145,17 @@ LOADS: Final[Mapping[str, Load]] = {
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
             # Longer than most of the nodes live.
-            Queue(HALF_A_MINUTE, 2, 1, is_scored=True, seconds=(25, 30), share=0.01, runs="as tasks", reshards=(3, 1)),
+            Queue(
+                HALF_A_MINUTE,
+                2,
+                1,
+                is_scored=True,
+                seconds=(25, 30),
+                share=0.005,
+                runs="as tasks",
+                reshards=(3, 1),
+                is_long_once=True,
+            ),
             # What follows from jobs that are done, under their ids; no producer pushes here.
             *(
                 Queue(name, 3, 5, is_scored=True, seconds=(0, 0), share=0, reshards=(5, 2))
@@ -198,6 +210,8 @@ def pick(load: Load, rng: random.Random) -> Queue:
 def payload(load: Load, queue: Queue, number: int, rng: random.Random) -> dict[str, Any]:
     """The payload of that number of an id; numbers make payloads of an id unequal, so that none merge."""
     seconds = rng.uniform(*queue.seconds) * (rng.random() ** 4 if queue.is_uneven else 1)
+    if queue.is_long_once and number > 1:
+        seconds = 0.0
     made: dict[str, Any] = {"n": number, "s": round(seconds, 4)}
     if queue.blocks:
         return made | ({"do": "fail once"} if rng.random() < BLOCKS else {})
