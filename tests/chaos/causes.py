@@ -102,6 +102,11 @@ class Causes:
         node = self._history.nodes.get(run.rpartition(".")[0])
         return node is not None and self._of_lost_claim(node, begun_at, ended_at, again_at) is not None
 
+    def has_just_started(self, run: str, since: float) -> bool:
+        """True if the process of that run started after that."""
+        node = self._history.nodes.get(run.rpartition(".")[0])
+        return node is not None and node.since > since
+
     def has_stood_still(self, run: str, since: float, until: float) -> bool:
         """True if the process of that run, or its node's, was stopped at a moment between these."""
         node = self._history.nodes.get(run.rpartition(".")[0])

@@ -60,8 +60,10 @@ def too_early(row: Row, records: list[dict[str, Any]], history: History, causes:
         if record["k"] != "begin":
             continue
         if last is not None and record["t"] - last["t"] < throttle - WAITED:
-            # The one before had been taken, and then its process stood still, or waited for a suspect, before it began.
+            # The one before had been taken, and then its process stood still, or waited for a suspect, before it
+            # began; or that had only just started itself, with all that it has to load.
             is_explained = causes.has_stood_still(last["r"], last["t"] - throttle - SUSPECT, last["t"])
+            is_explained = is_explained or causes.has_just_started(last["r"], last["t"] - SUSPECT)
             is_explained = is_explained or causes.is_after_failover(record["t"])
             yield f"{row}: {record['r']} began {record['t'] - last['t']:.3f} s after {last['r']}", is_explained
         last = record

@@ -368,11 +368,13 @@ def test_a_run_of_several_and_one_of_a_lower_after_a_higher_one_are_found() -> N
 
 
 def test_a_start_within_the_throttle_is_found_and_explained_by_a_process_that_had_stood_still() -> None:
-    runs = by_time(run(1, "A.0", 5, 1), run(4, "B.0", 6, 2))
+    runs = by_time(run(11, "A.0", 5, 1), run(14, "B.0", 6, 2))
     early = of_fewer(*runs, pushed=2)
     assert (len(early.too_early), early.too_early_explained) == (1, 0)
-    stopped = of_fewer(*runs, pushed=2, faults=(Window("pause node", 0.5, 0.9, (1,)),))
+    stopped = of_fewer(*runs, pushed=2, faults=(Window("pause node", 10.5, 10.9, (1,)),))
     assert (stopped.too_early, stopped.too_early_explained) == ([], 1)
+    just_started = of_fewer(*by_time(run(2, "A.0", 5, 1), run(5, "B.0", 6, 2)), pushed=2)
+    assert (just_started.too_early, just_started.too_early_explained) == ([], 1)
     assert of_fewer(*by_time(run(1, "A.0", 5, 1), run(6.1, "B.0", 6, 2)), pushed=2).is_good
 
 
