@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import Any, Final
 
-from tests.chaos.history import History, Node, Payload, Window
+from tests.chaos.history import History, Node, Payload, Push, Window
 
 UNEXPLAINED: Final = "unexplained"
 
@@ -120,6 +120,11 @@ class Causes:
         """True if its push has failed, and was made anew: what the library repeats by itself is applied once."""
         push = self._history.pushes.get(payload)
         return push is not None and (push.attempts > 1 or push.acked_at is None)
+
+    def of_loss(self, push: Push) -> float | None:
+        """As `before_failover`, of that from which it came if it was not itself."""
+        gap = self.before_failover(push.acked_at)
+        return self.before_failover(push.of_acked_at) if gap is None else gap
 
     def before_failover(self, acked_at: float | None) -> float | None:
         """

@@ -113,6 +113,8 @@ class Verdict:
     dry_after: float = 0.0
     #: Tags that are counted otherwise than jobs have them.
     miscounted: list[str] = field(default_factory=list)
+    #: Started beside its own run, of which Redis may just have lost that it was claimed.
+    doubled_by_failover: int = 0
     #: Started before a lower one of which Redis may just have lost the push.
     disordered_by_failover: int = 0
 
@@ -159,9 +161,9 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
     owed = _owed(history, gone)
     for row, records in history.rows.items():
         # A failover may have lost their push, though a node had them in hand.
-        acked_at = {number: history.pushes[*row, number].acked_at for number in owed.get(row, ())}
-        shaky = {number for number in acked_at if may_lose and causes.before_failover(acked_at[number]) is not None}
-        _check_order(verdict, row, records, list(acked_at), shaky)
+        numbers = owed.get(row, [])
+        shaky = {number for number in numbers if may_lose and causes.of_loss(history.pushes[*row, number]) is not None}
+        _check_order(verdict, row, records, numbers, shaky, keeps_last=row[0] in history.keeping)
         _check_row(verdict, row, records, history, causes)
         verdict.too_soon += too_soon(row, records, history, written_at, gone, causes)
     found = crowds(history, causes)
@@ -231,7 +233,7 @@ def _check_lost(
 
 def _judge_losses(verdict: Verdict, lost: list[Payload], history: History, causes: Causes, *, may_lose: bool) -> None:
     for payload in lost:
-        gap = causes.before_failover(history.pushes[payload].acked_at) if may_lose else None
+        gap = causes.of_loss(history.pushes[payload]) if may_lose else None
         if gap is None:
             verdict.lost.append(payload)
         else:
@@ -253,7 +255,9 @@ def _owed(history: History, lost: set[Payload]) -> dict[Row, list[int]]:
     return {row: sorted(numbers) for row, numbers in owed.items()}
 
 
-def _check_order(verdict: Verdict, row: Row, records: list[dict[str, Any]], owed: list[int], shaky: set[int]) -> None:
+def _check_order(
+    verdict: Verdict, row: Row, records: list[dict[str, Any]], owed: list[int], shaky: set[int], *, keeps_last: bool
+) -> None:
     written: set[int] = set()
     first = 0
     for record in records:
@@ -270,7 +274,7 @@ def _check_order(verdict: Verdict, row: Row, records: list[dict[str, Any]], owed
                          if number not in written and number not in numbers]  # fmt: skip
             if numbers != sorted(numbers):
                 verdict.out_of_order.append(f"{row}: run {record['r']} got {numbers}")
-            elif set(overtaken) - shaky:
+            elif set(overtaken) - shaky and not (keeps_last and shaky.issuperset(numbers)):
                 verdict.out_of_order.append(f"{row}: run {record['r']} started {numbers} before {overtaken}")
             else:
                 verdict.disordered_by_failover += bool(overtaken)
@@ -296,6 +300,8 @@ def _check_overlaps(
         for name, other in list(running.items()):
             if name not in last and not _is_alive(history, name, record["t"]):
                 del running[name]
+            elif other["e"] == record["e"] and causes.is_after_failover(record["t"]):
+                verdict.doubled_by_failover += 1
             elif other["e"] == record["e"]:
                 verdict.overlaps.append(f"{row}: runs {name} and {record['r']} have one token, {record['e']}")
             else:

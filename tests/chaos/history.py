@@ -25,6 +25,8 @@ class Push(NamedTuple):
     via: str = "direct"
     #: It kills whatever performs it.
     is_poison: bool = False
+    #: When that was acknowledged from which it comes: what was deleted and is back, or what it follows from.
+    of_acked_at: float | None = None
 
 
 class Window(NamedTuple):
@@ -204,7 +206,8 @@ def _followed(history: History, queue: str) -> Iterator[tuple[Payload, Push]]:
         for number, times in written.items():
             payload = (queue, id, number)
             is_sure = not (payload in history.morgue or payload in history.queued or is_cancelled(history, payload))
-            push = Push(times[-1], times[-1] if is_sure else None)
+            source = history.pushes.get(payload)
+            push = Push(times[-1], times[-1] if is_sure else None, of_acked_at=source and source.acked_at)
             if is_sure and len(times) > 1 and payload in history.pushes:
                 push = history.pushes[payload]
             yield (FOLLOWING[queue], id, number), push
@@ -217,7 +220,8 @@ def _put_back(history: History, record: dict[str, Any]) -> None:
     for payload in [(*row, each) for each in range(1, number + 1)]:
         push = history.pushes.get(payload)
         if push and push.acked_at is not None and not is_cancelled(history, payload):
-            history.pushes[payload] = push._replace(acked_at=max(push.acked_at, record["t"]))
+            acked_at = max(push.acked_at, record["t"])
+            history.pushes[payload] = push._replace(acked_at=acked_at, of_acked_at=push.of_acked_at or push.acked_at)
 
 
 def _pushes(records: Iterator[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]:

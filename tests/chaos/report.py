@@ -26,7 +26,8 @@ GROUPS = {
 #: What the table has of the figures, in its order.
 COUNTED = (
     "payloads", "unsure", "performed", "buried", "lost", "lost_to_failover", "loss_before_ms", "loss_after_ms",
-    "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
+    "disordered_by_failover", "doubled_by_failover",
+    "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
     "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags", "paused_queues",
     "started_paused", "started_paused_explained", "rated", "overfull", "overfull_explained",
     "superseded", "not_kept", "too_early", "too_early_explained",
@@ -54,6 +55,7 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "loss_before_ms": round(verdict.loss_before * 1000),
         "loss_after_ms": round(verdict.loss_after * 1000),
         "disordered_by_failover": verdict.disordered_by_failover,
+        "doubled_by_failover": verdict.doubled_by_failover,
         "out_of_order": len(verdict.out_of_order),
         "overlaps": verdict.refused + len(verdict.overlaps),
         "overlaps_refused": verdict.refused,
@@ -99,6 +101,8 @@ def line(figures: dict[str, Any]) -> str:
         parts.append(f"{lost} lost to failovers, acked from {before} ms before to {after} ms after one began")
     if figures["disordered_by_failover"]:
         parts.append(f"{figures['disordered_by_failover']} overtook what a failover may have lost")
+    if figures["doubled_by_failover"]:
+        parts.append(f"{figures['doubled_by_failover']} ran beside a run that a failover may have lost")
     parts.append(f"{figures['out_of_order']} out of order")
     parts.append(f"{figures['overlaps']:,} overlaps ({figures['overlaps_refused']:,} refused)")
     parts.append(f"{figures['innocents_buried']} innocents buried")

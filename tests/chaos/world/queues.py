@@ -210,8 +210,8 @@ def pick(load: Load, rng: random.Random) -> Queue:
 def payload(load: Load, queue: Queue, number: int, rng: random.Random) -> dict[str, Any]:
     """The payload of that number of an id; numbers make payloads of an id unequal, so that none merge."""
     seconds = rng.uniform(*queue.seconds) * (rng.random() ** 4 if queue.is_uneven else 1)
-    if queue.is_long_once and number > 1:
-        seconds = 0.0
+    if queue.is_long_once:  # and behaves well, or it would never be done
+        return {"n": number, "s": round(seconds, 4) if number == 1 else 0}
     made: dict[str, Any] = {"n": number, "s": round(seconds, 4)}
     if queue.blocks:
         return made | ({"do": "fail once"} if rng.random() < BLOCKS else {})
