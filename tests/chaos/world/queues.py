@@ -80,6 +80,8 @@ WAITING: Final = "waiting"
 WAITED_FOR: Final = ("batches", "unscored", "tasks", "isolated", "blocking", "fair")
 #: The queue whose jobs take as long as that.
 HALF_A_MINUTE: Final = "half-a-minute"
+#: Queues that take their time to run dry: jobs that wait ask again, where an answer was lost, after a minute.
+UNHURRIED: Final = frozenset({HALF_A_MINUTE, WAITING})
 #: The queue whose jobs recur.
 RECURRING: Final = "recurring"
 
@@ -151,7 +153,8 @@ LOADS: Final[Mapping[str, Load]] = {
                 1,
                 is_scored=True,
                 seconds=(25, 30),
-                share=0.005,
+                share=0.003,
+                concurrency=100,
                 runs="as tasks",
                 reshards=(3, 1),
                 is_long_once=True,

@@ -107,8 +107,8 @@ class World:
 
     def drain(self, within: float) -> float:
         """
-        Waits until all queues have run dry, if they do in time; gives the seconds until those had whose jobs are not
-        long.
+        Waits until all queues have run dry, if they do in time; gives the seconds until those had that are not
+        unhurried.
         """
         began, dry_after = now(), math.inf
         while now() - began < within:
@@ -118,7 +118,7 @@ class World:
             self._retry_blocked()
             self._let_go_of_the_dead()
             left = self.left()
-            if not left.keys() - {queues.HALF_A_MINUTE}:
+            if not left.keys() - queues.UNHURRIED:
                 dry_after = min(dry_after, now() - began)
             if not left:
                 break
