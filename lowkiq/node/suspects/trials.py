@@ -164,7 +164,8 @@ class Trials:
     def _open(self) -> None:
         now = clock.monotonic()
         if self._tree.is_closed:
-            self._tree.open(now + PAUSE * (now - self._since))
+            held_up = min(now - self._since, QUIET) if self._tree.is_wanted else 0.0
+            self._tree.open(now + PAUSE * held_up)
 
     def _end_turn(self) -> None:
         self._tried = None

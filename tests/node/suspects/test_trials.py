@@ -84,9 +84,40 @@ def test_one_at_a_time_and_not_again_at_once(nodes: list[Trials]) -> None:
     if child == 0:  # the turn is a process's
         os._exit(0 if nodes[1].begin(Worker(), trials.TRIED) > 0.0 else 1)
     assert os.waitpid(child, 0)[1] == 0
+    nodes[0]._tree.want()  # somebody waits meanwhile
     nodes[0].run(tried, None)
     nodes[0].end(tried)
     assert 0.0 < nodes[1].begin(Worker(), trials.TRIED) < 30
+
+
+def test_one_that_ran_for_long_and_held_up_nobody_is_no_reason_to_wait(
+    nodes: list[Trials], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, now = Worker(), [clock.monotonic()]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    assert nodes[0].begin(tried, trials.TRIED) == 0.0
+    nodes[0].run(tried, Suspect(Held(), "s"))  # type: ignore[arg-type]
+    for _ in range(30):
+        now[0] += 1
+        nodes[0].look()
+    nodes[0].end(tried)
+    assert nodes[1].begin(tried, trials.TRIED) == 0.0
+
+
+def test_one_that_ran_for_long_has_held_up_others_for_a_second_at_most(
+    nodes: list[Trials], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, now = Worker(), [clock.monotonic()]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    assert nodes[0].begin(tried, trials.TRIED) == 0.0
+    nodes[0].run(tried, Suspect(Held(), "s"))  # type: ignore[arg-type]
+    for _ in range(30):
+        now[0] += 1
+        nodes[0].look()
+    nodes[0]._tree.want()
+    nodes[0].end(tried)
+    now[0] += trials.PAUSE * trials.QUIET
+    assert nodes[1].begin(tried, trials.TRIED) == 0.0
 
 
 def test_a_turn_ends_though_it_runs_on_and_with_its_process(
