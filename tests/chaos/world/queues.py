@@ -153,7 +153,7 @@ LOADS: Final[Mapping[str, Load]] = {
                 1,
                 is_scored=True,
                 seconds=(25, 30),
-                share=0.003,
+                share=0.001,
                 concurrency=100,
                 runs="as tasks",
                 reshards=(3, 1),
