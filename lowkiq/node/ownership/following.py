@@ -66,9 +66,10 @@ class Following:
             self._mover.join(self._runtime.settings.lease_ttl)
 
     def _left_over(self) -> list[Lease]:
-        """Leases of shards that are no more."""
+        """Leases of shards that are no more, and of which nothing runs any more."""
         known = self._runtime.layouts
-        return [lease for lease in self._pools if not lease.shard.is_known(known[lease.shard.queue])]
+        gone = [lease for lease in self._pools if not lease.shard.is_known(known[lease.shard.queue])]
+        return [lease for lease in gone if lease.epoch is None and not lease.is_busy]
 
     def _follow(self) -> None:
         runtime, pools = self._runtime, self._pools
@@ -84,13 +85,13 @@ class Following:
                     pools[lease] = pools[leases[0]]
         self._deal()
         for lease in self._left_over():
-            if lease.epoch is None and not lease.is_busy:
-                del pools[lease]
+            del pools[lease]
         for pool in self._ordered:
             pool.follow([lease for lease, its in pools.items() if its is pool])
         for tell in self._tell:
             tell(list(pools))
-        self._beat_soon()  # the others are to know which shards may be this node's part
+        if not self._is_undealt:  # which the next beat asks for anyway
+            self._beat_soon()  # the others are to know which shards may be this node's part
 
     def _deal(self) -> None:
         """Finds the node's part, as if it began anew; of one that is elastic none, before it is dealt (elastic.py)."""
