@@ -193,6 +193,35 @@ def test_inside_a_job_the_context_tells_where_it_runs_and_whether_the_lease_is_l
     assert seen == [("Jobs", 0, 1, "Jobs", False), True, True]
 
 
+def test_to_leave_a_shard_gives_a_job_no_time_that_redis_has_not_given(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node stood still for longer than the lease, and is told to leave when it goes on."""
+    seen: list[bool] = []
+
+    def during(id: str) -> None:
+        lease.renewed(clock.monotonic() - 3600)
+        run_all = bench.app.caller.run_all
+
+        def look_first(calls: Any) -> Any:
+            seen.append(current().lease_lost)
+            monkeypatch.setattr(bench.app.caller, "run_all", run_all)
+            if id == "taken":
+                bench.app.redis().hset(f"{bench.shard.prefix}owner", "node", "another")
+            return run_all(calls)
+
+        monkeypatch.setattr(bench.app.caller, "run_all", look_first)
+        AwayClaims(lease.runtime, []).leave([lease])
+        seen.append(current().lease_lost)
+
+    bench.during = during
+    for id in ("kept", "taken"):
+        bench.push(id)
+        lease = bench.lease(id)
+        thread_with(lease)._step()
+    assert seen == [True, False, True, True]
+
+
 def test_a_fenced_settle_changes_nothing_and_frees_the_thread(bench: Bench) -> None:
     bench.push("a")
     lease = bench.lease("one")

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
+from lowkiq import clock
 from lowkiq.log import get_logger
 from lowkiq.node.leases.claim_in_hand import ClaimInHand
 from lowkiq.node.leases.homes import Home
@@ -41,6 +42,7 @@ class AwayClaims:
         Releases those of these shards that are ours, be jobs running. Returns those that nobody has now, each with the
         node that stands by for it, and was told, or "". Raises RedisError: some may be ours still.
         """
+        asked_at = clock.monotonic()
         leaving = [(lease, *left) for lease in leases if (left := lease.leave_call())]
         try:
             results = self._runtime.caller.run_all([call for _, _, call in leaving])
@@ -52,8 +54,11 @@ class AwayClaims:
         for (lease, epoch, _), result in zip(leaving, results, strict=True):
             if isinstance(result, RedisError):
                 lease.not_left(epoch)
-            elif isinstance(result, Released):  # else it was lost already
+            elif isinstance(result, Released):
+                lease.left(epoch, asked_at)
                 released[lease] = result.told
+            else:
+                lease.left(epoch, None)
         raise_first([result for result in results if isinstance(result, RedisError)])
         return released
 

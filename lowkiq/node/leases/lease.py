@@ -222,10 +222,19 @@ class Lease:
             epoch, self.epoch = self.epoch, None
             running = [claim for claim in self.in_hand if claim.epoch == epoch]
             for claim in running:
-                claim.leave(clock.monotonic() + self._ttl)
+                claim.leave(self.until)
             away = [claim.number for claim in running]
             node, last = self.runtime.node, self._numbers.last
             return epoch, self.shard.release(node, epoch, last, "lease", self._ttl, away)
+
+    def left(self, epoch: str, asked_at: float | None) -> None:
+        """Notes that what runs has a lease of its own, since it was asked for; None: it was lost already."""
+        with self.lock:
+            for claim in [claim for claim in self.in_hand if claim.epoch == epoch]:
+                if asked_at is None:
+                    claim.lost()
+                else:
+                    claim.renewed(asked_at, self._ttl)
 
     def not_left(self, epoch: str) -> None:
         """Notes that nobody knows whether it was released: it is kept, and renewed, until it is, or was lost."""
