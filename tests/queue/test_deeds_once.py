@@ -107,12 +107,17 @@ def call_of(shard: ShardDriver, script: str, words: Sequence[Any]) -> Call[Any]:
     return Call(script, [shard.shard.prefix], [shard.shard.layout, *words], lambda reply: reply)
 
 
+def get_ready(shard: ShardDriver, call: Call[Any]) -> None:
+    """Has scripts, and Redis's clock, be known: what is sent from here on is the call alone."""
+    shard.caller.command_of(call)
+    shard.caller.senders.look()
+
+
 def begin(shard: ShardDriver, deed: Deed) -> None:
     shard.push("other")
     run_all(shard)
     deed.before(shard)
-    shard.caller.command_of(call_of(shard, *deed[:2]))  # scripts, and Redis's clock, are known
-    shard.caller.senders.look()
+    get_ready(shard, call_of(shard, *deed[:2]))
 
 
 def check_repeated(shard: ShardDriver, deed: Deed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +188,7 @@ def test_a_clock_of_redis_that_jumped_ahead_is_learnt_anew(shard):
 def test_of_several_in_one_round_trip_each_is_told_its_own(shard, monkeypatch):
     push(shard)
     calls = [call_of(shard, *DEEDS[name][:2]) for name in ("hold", "let_go", "track", "drop")]
-    shard.caller.command_of(calls[0])
-    shard.caller.senders.look()
+    get_ready(shard, calls[0])
     wire = Wire(shard.caller, lambda: push_new(shard), monkeypatch)
     wire.lose_reply()
     assert shard.caller.run_all(calls) == [1, 1, 1, 1]
@@ -203,8 +207,7 @@ def test_lists_are_told_again_as_they_were(shard, monkeypatch):
         call = Call("bury", [shard.shard.prefix], arguments, lambda reply: reply)
         if first == 0:
             shard.caller.run(call)
-    shard.caller.command_of(call)
-    shard.caller.senders.look()
+    get_ready(shard, call)
     wire = Wire(shard.caller, lambda: None, monkeypatch)
     wire.lose_reply()
     told = shard.caller.run(call)

@@ -157,9 +157,9 @@ class Hour:
         directory.mkdir()
         (directory / "shop.py").write_text(APP)
         options, environment = ["-r", "shop", "--nodes", "2"], {"REDIS_URL": self.server.url, **COLD}
-        for _ in range(3):
+        for turn in range(3):
             with Supervised.main(directory, *options, **environment).ready(2) as second:
-                time.sleep(self.seconds / 100)
+                wait_until(lambda turn=turn: len([*directory.glob("done-*")]) > turn, "its first jobs", within=120)
                 second.send(signal.SIGSTOP)  # it sees none of theirs, and dies with them
                 kill_tree(second.process.pid)
         assert not self.app.queries(self.worker.queue_name, 16).morgue_range_by_updated_at()

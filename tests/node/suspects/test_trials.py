@@ -10,6 +10,7 @@ import pytest
 from lowkiq import clock
 from lowkiq.node.suspects import trials
 from lowkiq.node.suspects.trials import Suspect, Trials
+from lowkiq.queue.call import Call
 from lowkiq.shared_page import SharedPage
 from lowkiq.tree_page import TreePage
 from tests.support import wait_until
@@ -24,8 +25,11 @@ class Worker:
 class Held:
     """A claim of a suspect."""
 
-    def isolate_call(self, id: str, *, is_alone: bool) -> object:
+    def isolate_call(self, id: str, *, is_alone: bool) -> Call[bool]:
         raise NotImplementedError
+
+
+SUSPECT = Suspect(Held(), "s")
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def test_nobody_begins_while_one_is_alone_and_all_go_on_once_it_has_ended(nodes:
     tried, other, entered = Worker(), Worker(), threading.Event()
     assert nodes[0].begin(tried, trials.TRIED) == 0.0
     assert nodes[0].is_alone(lambda: False)
-    nodes[0].run(tried, Suspect(Held(), "s"))  # type: ignore[arg-type]
+    nodes[0].run(tried, SUSPECT)
     thread = threading.Thread(target=lambda: nodes[1].enter(other) and entered.set())
     thread.start()
     assert not entered.wait(0.1)
@@ -51,7 +55,7 @@ def test_nobody_begins_while_one_is_alone_and_all_go_on_once_it_has_ended(nodes:
 def test_who_waits_for_it_waits_for_a_second_and_redis_is_told_first(nodes: list[Trials]) -> None:
     tried, other, entered = Worker(), Worker(), threading.Event()
     nodes[0].begin(tried, trials.TRIED)
-    nodes[0].run(tried, Suspect(Held(), "s"))  # type: ignore[arg-type]
+    nodes[0].run(tried, SUSPECT)
     since = clock.monotonic()
     assert nodes[0].overdue() is None
     thread = threading.Thread(target=lambda: nodes[1].enter(other) and entered.set())
@@ -90,33 +94,21 @@ def test_one_at_a_time_and_not_again_at_once(nodes: list[Trials]) -> None:
     assert 0.0 < nodes[1].begin(Worker(), trials.TRIED) < 30
 
 
-def test_one_that_ran_for_long_and_held_up_nobody_is_no_reason_to_wait(
-    nodes: list[Trials], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("is_waited_for", "seconds"), [(False, 0.0), (True, trials.PAUSE * trials.QUIET)])
+def test_one_that_ran_for_long_has_held_up_others_for_a_second_at_most_or_nobody(
+    nodes: list[Trials], monkeypatch: pytest.MonkeyPatch, is_waited_for: bool, seconds: float
 ) -> None:
     tried, now = Worker(), [clock.monotonic()]
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
     assert nodes[0].begin(tried, trials.TRIED) == 0.0
-    nodes[0].run(tried, Suspect(Held(), "s"))  # type: ignore[arg-type]
+    nodes[0].run(tried, SUSPECT)
     for _ in range(30):
         now[0] += 1
         nodes[0].look()
+    if is_waited_for:
+        nodes[0]._tree.want()
     nodes[0].end(tried)
-    assert nodes[1].begin(tried, trials.TRIED) == 0.0
-
-
-def test_one_that_ran_for_long_has_held_up_others_for_a_second_at_most(
-    nodes: list[Trials], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried, now = Worker(), [clock.monotonic()]
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    assert nodes[0].begin(tried, trials.TRIED) == 0.0
-    nodes[0].run(tried, Suspect(Held(), "s"))  # type: ignore[arg-type]
-    for _ in range(30):
-        now[0] += 1
-        nodes[0].look()
-    nodes[0]._tree.want()
-    nodes[0].end(tried)
-    now[0] += trials.PAUSE * trials.QUIET
+    now[0] += seconds
     assert nodes[1].begin(tried, trials.TRIED) == 0.0
 
 
