@@ -71,7 +71,7 @@ PARTS = {
 }
 
 
-class Parts(LoadFileScheduling):
+class Parts(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives processes whole files, or parts of long ones."""
 
     def _split_scope(self, nodeid: str) -> str:

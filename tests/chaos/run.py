@@ -76,10 +76,10 @@ def run(
         world.stop_producers()
         if recurrence:
             recurrence.end(DRAIN_WITHIN)
-        load, dry_after = os.getloadavg()[0], world.drain(DRAIN_WITHIN)
+        others_at_work, dry_after = os.getloadavg()[0] > BUSY, world.drain(DRAIN_WITHIN)
         world.stop_supervisors()
         prober.stop()
-        note_what_is_left(world.app, directory, dry_after if load <= BUSY else 0.0)
+        note_what_is_left(world.app, directory, 0.0 if others_at_work else dry_after)
     return Outcome(check(history.read(directory), may_lose=servers.may_lose), injector.counts, seconds)
 
 
