@@ -51,3 +51,18 @@ def pool_of(runtime: Runtime, *leases: Lease) -> Pool:
 def thread_of(runtime: Runtime, *leases: Lease) -> WorkerThread:
     """One that is alone in its pool, and not started."""
     return WorkerThread(0, pool_of(runtime, *leases), runtime)
+
+
+class Failover:
+    """Redis's state at a moment, which a failover brings back; connections are lost with it."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self._client: Any = app.redis()
+        self._keys = {key: self._client.dump(key) for key in self._client.keys("*")}
+
+    def happen(self) -> None:
+        for key in self._client.keys("*"):
+            self._client.delete(key)
+        for key, dump in self._keys.items():
+            self._client.restore(key, 0, dump)
+        self._client.client_kill_filter(_type="normal", skipme=True)

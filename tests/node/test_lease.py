@@ -17,7 +17,7 @@ from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.claims import Claim, Handed
-from tests.node.driven import acquire, runtime_of, thread_of
+from tests.node.driven import Failover, acquire, runtime_of, thread_of
 
 
 class Bench:
@@ -319,3 +319,22 @@ def test_what_is_handed_over_before_the_claim_s_reply_is_read_is_run_once(bench:
     assert again
     assert again.made.unheard == ()
     assert ThreadClaim.of_ring(lease, handed, asking, seat) is None
+
+
+def test_a_job_whose_claim_a_failover_has_lost_does_not_run_beside_itself(bench: Bench) -> None:
+    bench.push("a", "b")
+    lease = bench.lease("one", concurrency=2)
+    first, second = (thread_with(lease) for _ in range(2))
+    failover = Failover(bench.app)
+
+    def fail_over(id: str) -> None:
+        if id == "a" and bench.ran == ["a"]:
+            failover.happen()
+            bench.push("c")
+            for _ in range(20):
+                second._step()
+            assert bench.ran == ["a", "b", "c"]
+
+    bench.during = fail_over
+    first._step()
+    assert bench.ran == ["a", "b", "c"]

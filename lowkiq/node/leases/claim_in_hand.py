@@ -16,7 +16,7 @@ from lowkiq.errors import BeingResharded, Fenced, Moved, OtherLayout
 from lowkiq.handlers.context import Done, Progress
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
-from lowkiq.job import Job
+from lowkiq.job import KEPT_BYTES, Job
 from lowkiq.node.leases import checkpoints
 from lowkiq.node.leases.gate import Grant
 from lowkiq.node.leases.homes import Home, Homes
@@ -27,6 +27,9 @@ from lowkiq.queue.call import Call, raise_first
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Crashed, Exhausted, Failure, Outcome, Rest, Settled, Snoozed
 from lowkiq.shared_page import Seat
+
+#: Seconds after which a job is asked for again of which an earlier claim, that Redis has lost, is in hand still.
+AGAIN = 1.0
 
 
 class Thread(Runner, Protocol):
@@ -157,11 +160,15 @@ class ClaimInHand(ABC):
     def of_reply(cls, lease: Lease, claim: Claim, asked: Asked, thread: Thread) -> Self | None:
         """Takes in hand what was claimed, if it is anything, and the lease still ours."""
         in_hand = cls(lease, claim, asked.epoch, asked.number, thread) if claim.jobs or claim.spoiled else None
+        if in_hand and lease.in_hand and (doubled := lease.doubled(in_hand.ids)):
+            in_hand._put_off(doubled, AGAIN)
         return in_hand if lease.answered(asked, in_hand) else None
 
     @classmethod
     def of_ring(cls, lease: Lease, handed: Handed, thread: Thread, seat: Seat) -> Self | None:
         """Takes in hand what a push has put into the open claim, and gives that thread a turn, if it may have one."""
+        if lease.in_hand and lease.doubled([handed.id.decode("utf-8", KEPT_BYTES)]):
+            return None
         # The user's, so not under the lock.
         performer = lease.performer
         claim = lease.load_seated(seat, handed.number, claim_handed, handed, performer.load, performer.check_id)
@@ -180,6 +187,11 @@ class ClaimInHand(ABC):
     @abstractmethod
     def has_unstarted(self) -> bool:
         """True if jobs wait for their turn in it."""
+
+    @property
+    def ids(self) -> Iterable[str]:
+        """The ids of its jobs, whatever became of them."""
+        return [job.id for job in self._jobs]
 
     @property
     def node(self) -> str:
@@ -329,6 +341,14 @@ class ClaimInHand(ABC):
             unused = [self._granted.pop(job.id) for job in jobs if job.id in self._granted]
             # Where jobs run in order, those before them may have taken their time.
             self.lease.gate.note_unused(unused, are_all=not (self._granted and self._runs_in_order))
+
+    def _put_off(self, ids: Collection[str], seconds: float) -> None:
+        """Has what of these has not started go back, with the next settle, and stay there for as long."""
+        with self._lock:
+            at, others = clock.monotonic() + seconds, 0 if self.is_rated else len(self._unstarted_jobs())
+            self._limited += [(id, at) for id in self._take_out(ids, others)]
+            if self.waits_since is None:
+                self.waits_since = clock.monotonic()
 
     def _fail(self, job: Job, error: BaseException) -> Failures:
         """Has a job fail that has not started."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from lowkiq.node.leases.claim_numbers import Next
@@ -24,6 +25,10 @@ class Claimed(Protocol):
     @property
     def is_away(self) -> bool:
         """It has outlived its node's hold of the shard, and has a lease of its own."""
+
+    @property
+    def ids(self) -> Iterable[str]:
+        """The ids of its jobs, whatever became of them."""
 
     @property
     def has_unstarted(self) -> bool:

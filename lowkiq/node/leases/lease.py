@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -83,6 +83,9 @@ class Lease:
         self._turns: set[Runner] = set()
         #: The claims that are performed, or settled; be it under a lease that was lost.
         self.in_hand: tuple[Claimed, ...] = ()
+        #: What of it was claimed before a connection was last lost, and the losses until then (`doubled`).
+        self._doubtful: tuple[Claimed, ...] = ()
+        self._losses = 0
         self._numbers = ClaimNumbers()
         #: What claims up to this number still bring is not started: the shard was paused since.
         self._rests_to = 0
@@ -321,6 +324,20 @@ class Lease:
             if claim is not None:
                 self.in_hand += (claim,)
             return claim is not None
+
+    def doubled(self, ids: Iterable[str]) -> Collection[str]:
+        """
+        Those of ids that Redis has just given us which we have in hand already: a failover, or a restart, has lost the
+        claim. Looked at for what was claimed before a connection was last lost.
+        """
+        losses = self.runtime.caller.losses
+        with self.lock:
+            if losses != self._losses:
+                self._losses, self._doubtful = losses, self.in_hand
+            elif self._doubtful:
+                self._doubtful = tuple(claim for claim in self._doubtful if claim in self.in_hand)
+            in_hand = {id for claim in self._doubtful for id in claim.ids}
+        return [id for id in ids if id in in_hand] if in_hand else ()
 
     def handed(self, handed: Handed, claim: Claimed, thread: Runner) -> bool:
         """

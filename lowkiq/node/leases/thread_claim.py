@@ -234,11 +234,7 @@ class ThreadClaim(ClaimInHand):
 
     def put_off(self, seconds: float) -> None:
         """Has what has not started go back, with the next settle, and stay there for as long."""
-        with self._lock:
-            at = clock.monotonic() + seconds
-            self._limited += [(id, at) for id in self._take_out({job.id for job in self._unstarted_jobs()}, 0)]
-            if self.waits_since is None:
-                self.waits_since = clock.monotonic()
+        self._put_off({job.id for job in self._unstarted_jobs()}, seconds)
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,12 +11,13 @@ import pytest
 
 from lowkiq import Lowkiq, clock
 from lowkiq.handlers.stop import Stop
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.places import Place
 from lowkiq.node.suspects.trials import Trials
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.tasks.loop_claim import LoopClaim
 from lowkiq.node.threads import leases_of
-from tests.node.driven import acquire, pool_of, runtime_of
+from tests.node.driven import Failover, acquire, pool_of, runtime_of
 from tests.support import wait_until
 
 
@@ -24,6 +25,7 @@ class Bench:
     """One shard of an async worker, and a feeder that is not started."""
 
     def __init__(self, app: Lowkiq) -> None:
+        self.app = app
         self.begun: list[str] = []
 
         @app.worker(queue_name="q", shards_count=1, batch_size=2)
@@ -35,12 +37,16 @@ class Bench:
         self.runtime = runtime_of(app)
         (lease,) = leases_of(self.runtime, work)
         self.feeder = Feeder(pool_of(self.runtime, acquire(lease)), self.runtime, Trials(self.runtime.page))
+        self.failover = Failover(app)
+        self.claim = self.make_claim(lease)
+
+    def make_claim(self, lease: Lease) -> LoopClaim:
         asked = lease.ask(1, self.feeder.seat, 10)
         assert asked
-        *_, claimed = app.caller.run_all(asked.calls)
+        *_, claimed = self.runtime.caller.run_all(asked.calls)
         claim = LoopClaim.of_reply(lease, claimed, asked, self.feeder)
         assert claim
-        self.claim = claim
+        return claim
 
     def start(self) -> None:
         self.claim.start(self.runtime.page.loop_seat(1), lambda: None)
@@ -84,6 +90,24 @@ def test_a_task_that_others_cancel_while_it_ends_is_over_all_the_same(bench: Ben
 
     bench.runtime.loop.call(cancel_twice())
     assert bench.released() == ["a", "b"]
+
+
+def test_tasks_whose_claim_a_failover_has_lost_do_not_run_beside_themselves(bench: Bench) -> None:
+    bench.start()
+    wait_until(lambda: len(bench.begun) == 2)
+    bench.failover.happen()
+    bench.app.push(bench.app.workers["q"], [{"id": "c"}])
+    again = bench.make_claim(bench.claim.lease)
+    again.start(bench.runtime.page.loop_seat(1), lambda: None)
+    wait_until(lambda: "c" in bench.begun)
+    assert bench.begun == ["a", "b", "c"]
+    again.stop(Stop.DRAINED)
+    wait_until(lambda: again.is_ended)
+    settle = again.settle_call(last=True)
+    assert settle
+    limited = sorted(settle.outcome.limited)
+    assert [(row.id, 0 < row.delay <= 1) for row in limited] == [("a", True), ("b", True)]
+    bench.claim.stop(Stop.DRAINED)
 
 
 def run_out(bench: Bench) -> None:
