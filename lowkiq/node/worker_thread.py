@@ -185,7 +185,7 @@ class WorkerThread(JobThread):
 
     def _take(self, lease: Lease) -> bool:
         """Takes a turn at a shard, if it may; and from others there what they have claimed and can't start soon."""
-        if lease.in_hand:
+        if any(claim.has_unstarted for claim in lease.in_hand):
             try:
                 self._relief.take_rest(lease, self.pool.threads, self._patience)
             except RedisError as error:

@@ -133,31 +133,8 @@ class Caller:
             return []
         known = self._scripts or self._choose()
         once = [n for n, call in enumerate(calls) if known[call.script].is_once and not call.stamp]
-        return self._run_once(calls, once, replicas) if once else self._run_all(calls, replicas)
-
-    def _run_once(self, calls: Sequence[Call[Any]], once: Sequence[int], replicas: Replicas | None) -> list[Any]:
-        """The same where some are applied once: each of these gets a stamp, of a sender of its own."""
-        self.senders.look()
-        senders = {n: self.senders.take() for n in once}
-        try:
-            stamped = list(calls)
-            for n, sender in senders.items():
-                stamped[n] = self._stamped(calls[n], sender)
-            results = self._run_all(stamped, replicas)
-            if late := [n for n in once if isinstance(results[n], Late)]:  # Redis's clock has jumped ahead
-                self.senders.learn()
-                again = [self._stamped(calls[n], senders[n]) for n in late]
-                for n, result in zip(late, self._run_all(again, replicas), strict=True):
-                    results[n] = result
-            return results
-        finally:
-            for sender in senders.values():
-                sender.give_back()
-
-    def _stamped(self, call: Call[Any], sender: Sender) -> Call[Any]:
-        return call._replace(stamp=self.senders.stamp(sender, clock.monotonic() + IN_TIME))
-
-    def _run_all(self, calls: Sequence[Call[Any]], replicas: Replicas | None) -> list[Any]:
+        if once:
+            return self._run_once(calls, once, replicas)
         replies = self._server.pipeline([self.command_of(call) for call in calls], replicas)
         if NoScriptError in map(type, replies):
             again = _lost(calls, replies)
@@ -167,6 +144,28 @@ class Caller:
             for number, reply in zip(again, repeated, strict=True):
                 replies[number] = reply
         return list(map(_meaning, calls, replies))
+
+    def _run_once(self, calls: Sequence[Call[Any]], once: Sequence[int], replicas: Replicas | None) -> list[Any]:
+        """The same where some are applied once: each of these gets a stamp, of a sender of its own."""
+        self.senders.look()
+        senders = {n: self.senders.take() for n in once}
+        try:
+            stamped = list(calls)
+            for n, sender in senders.items():
+                stamped[n] = self._stamped(calls[n], sender)
+            results = self.run_all(stamped, replicas)
+            if late := [n for n in once if isinstance(results[n], Late)]:  # Redis's clock has jumped ahead
+                self.senders.learn()
+                again = [self._stamped(calls[n], senders[n]) for n in late]
+                for n, result in zip(late, self.run_all(again, replicas), strict=True):
+                    results[n] = result
+            return results
+        finally:
+            for sender in senders.values():
+                sender.give_back()
+
+    def _stamped(self, call: Call[Any], sender: Sender) -> Call[Any]:
+        return call._replace(stamp=self.senders.stamp(sender, clock.monotonic() + IN_TIME))
 
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """Sends plain commands in one round trip; raises the first error among their replies."""

@@ -153,6 +153,11 @@ class Settled(NamedTuple):
     buried: int
     due_in: float | None
 
+    def plus(self, other: Settled) -> Settled:
+        """The numbers of both, and what the later one says of what is queued."""
+        counts = (self.acked + other.acked, self.failed + other.failed, self.buried + other.buried)
+        return Settled(*counts, other.due_in)
+
 
 class Released(NamedTuple):
     """The number of jobs that a release returned to the queue."""

@@ -23,13 +23,16 @@ from lowkiq.node.leases.homes import Home, Homes
 from lowkiq.node.leases.known import Asked, Runner
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.places import Place
-from lowkiq.queue.call import Call, raise_first
+from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Crashed, Exhausted, Failure, Outcome, Rest, Settled, Snoozed
 from lowkiq.shared_page import Seat
 
 #: Seconds after which a job is asked for again of which an earlier claim, that Redis has lost, is in hand still.
 AGAIN = 1.0
+
+#: What a settle has moved of which nothing is anywhere any more.
+NOTHING = Settled(0, 0, 0, None)
 
 
 class Thread(Runner, Protocol):
@@ -411,14 +414,12 @@ class ClaimInHand(ABC):
         return result
 
     def _confirmed(self, homes: Sequence[Home], results: Sequence[Any]) -> Settled | None:
-        raise_first([result for result in results if isinstance(result, RedisError)])
-        self.is_in_transit, confirmed = False, Settled(0, 0, 0, None)
+        confirmed, self.is_in_transit = NOTHING, False
         for home, result in zip(homes, results, strict=True):
             if isinstance(result, Settled):
-                before, now = confirmed, result
-                confirmed = Settled(
-                    before.acked + now.acked, before.failed + now.failed, before.buried + now.buried, now.due_in
-                )
+                confirmed = result if confirmed is NOTHING else confirmed.plus(result)
+            elif isinstance(result, RedisError):
+                raise result
             elif self.has_moved(home, result):
                 self.is_in_transit = True
             elif len(homes) > 1 and isinstance(result, Fenced):
