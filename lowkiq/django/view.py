@@ -5,6 +5,7 @@ act as well.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from lowkiq.django.application import get_app
 from lowkiq.environment import Credentials
 from lowkiq.web.application import make_web
 from lowkiq.web.security.access import CALLER, Access, Caller
+from lowkiq.web.security.guard import replay
 
 #: Permissions to look, and to act.
 VIEW: Final = "lowkiq.view"
@@ -65,7 +67,7 @@ def _scope(request: HttpRequest, path: str) -> dict[str, Any]:
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
     return {
         "type": "http",
-        "asgi": {"version": "3.0"},
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # nobody watches for who goes away: _answer can't tell
         "http_version": "1.1",
         "method": request.method,
         "scheme": request.scheme,
@@ -84,8 +86,8 @@ async def _answer(web: Any, scope: dict[str, Any], body: bytes) -> HttpResponse:
     response = HttpResponse()
     chunks: list[bytes] = []
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+    async def nothing_more() -> Any:
+        return await asyncio.get_running_loop().create_future()
 
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -97,6 +99,6 @@ async def _answer(web: Any, scope: dict[str, Any], body: bytes) -> HttpResponse:
         elif message["type"] == "http.response.body":
             chunks.append(message.get("body", b""))
 
-    await web(scope, receive, send)
+    await web(scope, replay(body, nothing_more), send)
     response.content = b"".join(chunks)
     return response

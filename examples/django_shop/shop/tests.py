@@ -16,6 +16,7 @@ from django.utils import timezone
 from lowkiq import InvalidJob
 from lowkiq.django import app, outbox, push_by_outbox, push_on_commit
 from lowkiq.django.models import OutboxRow
+from lowkiq.web.application import STATIC
 
 from . import jobs, tasks
 from .jobs import Change, mirror
@@ -198,6 +199,15 @@ class View(Clean):
         await self.async_client.aforce_login(user)
         answer = await self.async_client.get("/lowkiq/nodes")
         self.assertContains(answer, "/lowkiq/static/")
+
+    def test_serves_the_files_of_its_pages(self) -> None:
+        self.user("view")
+        for file in STATIC.iterdir():
+            for headers, status in (({}, 200), ({"Range": "bytes=0-9"}, 206)):
+                answer = self.client.get(f"/lowkiq/static/{file.name}", headers=headers)
+                self.assertEqual(answer.status_code, status, file.name)
+                self.assertEqual(answer.content, file.read_bytes()[: 10 if headers else None])
+            self.assertEqual(self.client.head(f"/lowkiq/static/{file.name}").status_code, 200)
 
     def test_serves_no_endless_stream(self) -> None:
         self.user("view")
