@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import structlog
 
+from lowkiq.errors import class_name
 from lowkiq.process.lines import Lines
 from lowkiq.variables import misspelt
 
@@ -69,7 +70,7 @@ class Logger:
             if _is_interrupt(error):
                 raise
             TROUBLES.met(error)
-            more = {"exception": "".join(traceback.format_exception(handled))} if handled else {}
+            more = {"exception": _safe(_traceback, handled)} if handled else {}
             TROUBLES.write("error" if level == "exception" else level, event, {**fields, **more})
 
 
@@ -85,7 +86,7 @@ class Troubles:
 
     def met(self, error: BaseException) -> None:
         """Notes that a line could not be logged."""
-        text = f"{type(error).__name__}: {_safe(str, error)}"[:ERROR_CHARS]
+        text = f"{class_name(error)}: {_safe(str, error)}"[:ERROR_CHARS]
         now = time.monotonic()
         with self._lock:
             is_known = text in self._told_at or len(self._told_at) >= MOST_ERRORS
@@ -117,11 +118,15 @@ class Troubles:
             return
 
 
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
 def _safe(text_of: Any, value: object) -> str:
     try:
         return str(text_of(value))
     except BaseException as error:  # noqa: BLE001 (it is anybody's, and a line must not end who writes it)
-        return f"<{type(value).__name__}, whose text can't be had: {type(error).__name__}>"
+        return f"<{class_name(value)}, whose text can't be had: {class_name(error)}>"
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -87,6 +87,22 @@ def test_what_is_wrong_with_it_is_told_once_and_the_error_that_was_to_be_logged_
     assert own_troubles.take() == []
 
 
+def test_an_error_whose_class_has_no_name_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    class Nameless(type):
+        def __getattribute__(cls, name: str) -> Any:
+            raise RuntimeError(f"no {name}")
+
+    odd = Nameless("Odd", (Exception,), {})("no text")
+    structlog.configure(processors=[raising(odd)])
+    try:
+        raise odd  # noqa: TRY301 (it is to be handled here)
+    except Exception:  # noqa: BLE001 (it has no name)
+        log.get_logger().exception("hook_failed")
+    told, line = lines(capsys)
+    assert told["error"] == "Odd: no text"
+    assert (line["event"], "Odd" in line["exception"]) == ("hook_failed", True)
+
+
 def test_python_s_own_interrupt_still_ends_what_it_is_pressed_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 
