@@ -135,7 +135,10 @@ class Guard:
         if not authorization:
             return None
         await self._guesses.judge(
-            client_of(request), authorization, lambda: access.caller_by_header(authorization) is not None
+            client_of(request),
+            authorization,
+            lambda: access.caller_by_header(authorization) is not None,
+            is_made=access.is_made,
         )
         return access.caller_by_header(authorization)
 

@@ -60,6 +60,13 @@ class TestWithoutCredentials:
         links = re.findall(r"/sign-in\?token=(\w{48})", capsys.readouterr().out)
         assert len(set(links)) == len(links) == 2
 
+    def test_a_page_of_another_site_cannot_keep_the_link_from_working(self, made, browse):
+        """Its images come from this machine, too; each with a wrong token."""
+        browser = browse(made)
+        for dest, status in (("image", 200), ("iframe", 200), ("document", 303)):
+            answer = browser.get(f"/sign-in?token={MADE}", sec_fetch_dest=dest, sec_fetch_site="cross-site")
+            assert (answer.status_code, "set-cookie" in answer.headers) == (status, status == 303), dest
+
     def test_with_credentials_no_link_is_made_nor_taken(self, make_web, browse, capsys):
         browser = browse(make_web(token=TOKEN))
         assert "web_link" not in capsys.readouterr().out
