@@ -13,6 +13,7 @@ from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import salted_hmac
 from django.views.decorators.csrf import csrf_exempt
@@ -43,8 +44,12 @@ def view(request: HttpRequest, path: str = "") -> HttpResponse:
     if path == _EVENTS:
         return HttpResponse("no events by this way: `lowkiq events`, or lowkiq.web beside Django\n", status=501)
     request.get_host()  # raises for a name that is not in ALLOWED_HOSTS
+    try:
+        body = request.body
+    except ValueError:  # Django reads a length of any number of digits, and Python does not
+        return HttpResponse("this is no length of a body\n", status=413)
     scope = _scope(request, path) | {CALLER: _caller(user)}
-    return async_to_sync(_answer)(_web(is_read_only=not may_change), scope, request.body)
+    return async_to_sync(_answer)(_web(is_read_only=not may_change), scope, body)
 
 
 @functools.cache
@@ -64,7 +69,8 @@ def _caller(user: Any) -> Caller:
 
 def _scope(request: HttpRequest, path: str) -> dict[str, Any]:
     """The request as ASGI has it. Its prefix is what its path has before ours."""
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
+    headers = [(_bytes(name.lower()), _bytes(value)) for name, value in request.headers.items()]
+    query = request.scope["query_string"] if isinstance(request, ASGIRequest) else request.META.get("QUERY_STRING", "")
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},  # nobody watches for who goes away: _answer can't tell
@@ -74,11 +80,19 @@ def _scope(request: HttpRequest, path: str) -> dict[str, Any]:
         "path": request.path,
         "raw_path": request.path.encode(),
         "root_path": request.path.removesuffix(path).rstrip("/"),
-        "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
+        "query_string": query if isinstance(query, bytes) else _bytes(query),
         "headers": headers,
         "client": (request.META.get("REMOTE_ADDR") or "", 0),
         "server": None,
     }
+
+
+def _bytes(text: str) -> bytes:
+    """The bytes that a server has given as characters; what a middleware has put there may be any text."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
 
 
 async def _answer(web: Any, scope: dict[str, Any], body: bytes) -> HttpResponse:
