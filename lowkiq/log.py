@@ -6,6 +6,7 @@ command prints can be piped, or to a file. They name ids and sizes, never payloa
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import signal
 import sys
@@ -14,7 +15,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import structlog
 
@@ -148,6 +149,14 @@ def set_level(level: str) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
 
 
+def _escaped_traceback(out: TextIO, error: Any) -> None:
+    """A traceback whose messages, which may be anybody's, do nothing to the terminal."""
+    plain = io.StringIO()
+    structlog.dev.plain_traceback(plain, error)
+    shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in plain.getvalue())
+    out.write("".join(shown))
+
+
 def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
     """
     Chooses the renderer by where lines go; `level` is the lowest that is written, also of what the application logs.
@@ -165,7 +174,7 @@ def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
     TROUBLES.lines = lines
     # Both without local variables, which richer tracebacks show: they hold payloads and passwords.
     render: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        [structlog.dev.ConsoleRenderer(exception_formatter=_escaped_traceback)]
         if is_terminal
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]
     )

@@ -103,6 +103,22 @@ def test_an_error_whose_class_has_no_name_is_logged(capsys: pytest.CaptureFixtur
     assert (line["event"], "Odd" in line["exception"]) == ("hook_failed", True)
 
 
+def test_a_traceback_does_nothing_to_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    log.configure()
+    odd = "\x1b]0;pwned\x07\x1b[31m\u202e\x9b\r"
+    try:
+        int(f"größe {odd}")
+    except ValueError as error:
+        error.add_note(odd)
+        log.get_logger().exception("hook_failed")
+    shown = capsys.readouterr().err.partition("Traceback")[2]
+    assert "größe" in shown and r"\x1b]0;pwned\x07" in shown
+    assert [char for char in shown if not char.isprintable() and char != "\n"] == []
+
+
 def test_python_s_own_interrupt_still_ends_what_it_is_pressed_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 
