@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from lowkiq.errors import class_name
+
 #: Sorted keys: {"a": 1, "b": 2} and {"b": 2, "a": 1} are one payload.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -75,7 +77,7 @@ MAX_ERROR_CHARS = 16_384
 
 def format_error(error: BaseException) -> str:
     """The part of an error that is kept: its type and message."""
-    return f"{type(error).__name__}: {error}"
+    return f"{class_name(error)}: {error}"
 
 
 def encodable(text: str) -> str:
@@ -88,7 +90,7 @@ def error_text(error: BaseException, format: Callable[[BaseException], str] = fo
     try:
         return encodable(str(format(error))[:MAX_ERROR_CHARS])
     except BaseException as broken:  # noqa: BLE001 (format, or the error's own __str__, is the user's)
-        return f"{type(error).__name__} (which could not be formatted: {type(broken).__name__})"
+        return f"{class_name(error)} (which could not be formatted: {class_name(broken)})"
 
 
 def _require_json(value: Any, path: str) -> None:

@@ -228,12 +228,18 @@ def needs_a_person(error: BaseException) -> bool:
     return isinstance(error, _FOR_A_PERSON)
 
 
+def class_name(value: object) -> str:
+    """The name of a value's class, also where a metaclass has something else to say of it, or raises."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return name
+
+
 def short(value: object, limit: int = 60) -> str:
     """A value as an error shows it: enough to know it by, and no more."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 (the value is the user's, and so is its repr)
-        return f"a {type(value).__name__}"
+        return f"a {class_name(value)}"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from lowkiq import clock
 from lowkiq.after import NameOf, circle, names_of, part_name, word_of
+from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, short, unknown_option
 from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
 
@@ -314,7 +315,7 @@ def _tenant(fair_by: Callable[[Any, Any], str | int], id: Any, payload: Any) -> 
     try:
         tenant = fair_by(id, payload)
     except Exception as error:
-        raise ValueError(f"fair_by failed: {type(error).__name__}: {error}") from error
+        raise ValueError(f"fair_by failed: {error_text(error)}") from error
     if isinstance(tenant, bool) or not isinstance(tenant, str | int):
         raise TypeError(f"fair_by must give a string or an integer, not {short(tenant)} ({type(tenant).__name__})")
     text = tenant if isinstance(tenant, str) else _text_of(tenant)

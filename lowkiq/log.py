@@ -6,6 +6,7 @@ command prints can be piped, or to a file. They name ids and sizes, never payloa
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import signal
 import sys
@@ -14,10 +15,11 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import structlog
 
+from lowkiq.errors import class_name
 from lowkiq.process.lines import Lines
 from lowkiq.variables import misspelt
 
@@ -69,7 +71,7 @@ class Logger:
             if _is_interrupt(error):
                 raise
             TROUBLES.met(error)
-            more = {"exception": "".join(traceback.format_exception(handled))} if handled else {}
+            more = {"exception": _safe(_traceback, handled)} if handled else {}
             TROUBLES.write("error" if level == "exception" else level, event, {**fields, **more})
 
 
@@ -85,7 +87,7 @@ class Troubles:
 
     def met(self, error: BaseException) -> None:
         """Notes that a line could not be logged."""
-        text = f"{type(error).__name__}: {_safe(str, error)}"[:ERROR_CHARS]
+        text = f"{class_name(error)}: {_safe(str, error)}"[:ERROR_CHARS]
         now = time.monotonic()
         with self._lock:
             is_known = text in self._told_at or len(self._told_at) >= MOST_ERRORS
@@ -117,11 +119,15 @@ class Troubles:
             return
 
 
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
 def _safe(text_of: Any, value: object) -> str:
     try:
         return str(text_of(value))
     except BaseException as error:  # noqa: BLE001 (it is anybody's, and a line must not end who writes it)
-        return f"<{type(value).__name__}, whose text can't be had: {type(error).__name__}>"
+        return f"<{class_name(value)}, whose text can't be had: {class_name(error)}>"
 
 
 def _is_interrupt(error: BaseException) -> bool:
@@ -143,6 +149,14 @@ def set_level(level: str) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
 
 
+def _escaped_traceback(out: TextIO, error: Any) -> None:
+    """A traceback whose messages, which may be anybody's, do nothing to the terminal."""
+    plain = io.StringIO()
+    structlog.dev.plain_traceback(plain, error)
+    shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in plain.getvalue())
+    out.write("".join(shown))
+
+
 def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
     """
     Chooses the renderer by where lines go; `level` is the lowest that is written, also of what the application logs.
@@ -160,7 +174,7 @@ def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
     TROUBLES.lines = lines
     # Both without local variables, which richer tracebacks show: they hold payloads and passwords.
     render: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        [structlog.dev.ConsoleRenderer(exception_formatter=_escaped_traceback)]
         if is_terminal
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]
     )

@@ -35,6 +35,9 @@ SCHEMES: Final[Mapping[str, tuple[Kind, str, int]]] = {
 OF_SENTINELS: Final = "sentinel_"
 #: Options that would change what Lowkiq reads, or that have their place elsewhere in the URL.
 RESERVED: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "host", "port", "path", "retry"})
+#: Hosts, and the colon that is before no port of theirs: a password may be, of a URL whose @ was forgotten.
+_HOST: Final = r"(?:\[[^]]*\]|[^][/?,:]*)"
+_NO_PORT: Final = re.compile(rf"((?:{_HOST}(?::\d{{1,5}})?,)*{_HOST}):(?!\d{{1,5}}(?:[,/?]|$))")
 _MALFORMED: Final = "it is malformed. In a password, write / as %2F, : as %3A and @ as %40"
 
 
@@ -82,6 +85,9 @@ def parse(url: str) -> Target:
 def redact(url: str) -> str:
     """The URL without its passwords, for people and logs."""
     url = re.sub(r"(?<=://)([^/@]*?):.*@", r"\1:***@", url) if "://" in url else re.sub(r"^.*@", "***@", url)
+    scheme, mark, rest = url.rpartition("://")
+    if "@" not in url and (odd := _NO_PORT.match(rest)):
+        url = f"{scheme}{mark}{odd[1]}:***"
     return re.sub(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1***", url)
 
 

@@ -95,8 +95,7 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
             if close:
                 raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
-    if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
-        raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
+    _check_queue_name(label, worker.queue_name)
     for name in (*RANGES, "perform_timeout", "rate", "retry", "when_exhausted"):
         check_option(label, name, getattr(worker, name))
     check_fewer(f"{label}: ", worker.debounce, worker.throttle, worker.keep)
@@ -110,6 +109,15 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
     for name in _COMMON:
         _check_function(f"{label}: {name}", getattr(worker, name), "a payload", "lambda change: change.order_id")
     _check_function(f"{label}: fair_by", worker.fair_by, "an id and a payload", "lambda id, change: change.tenant")
+
+
+def _check_queue_name(label: str, name: Any) -> None:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise SettingsError(f"{label}: queue_name {name!r} must match {NAME.pattern}; set one")
+    if name in {".", ".."}:
+        raise SettingsError(
+            f"{label}: queue_name {name!r} is a step in a path, no browser would find its page; set one"
+        )
 
 
 def _check_function(label: str, function: Any, of: str, example: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protoc
 
 from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.queries import Queries
+from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
 from lowkiq.fewer import NONE, Debounce, Equal, Fewer, Keep
 from lowkiq.job import EncodedJob, Job, NewJob, Pushed
@@ -255,7 +256,7 @@ def _told(function: Callable[[Any], Any] | None, name: str, number: int, payload
         told = function(payload) if function else None
     except Exception as error:
         hint = "; push takes payloads one by one: push(*payloads)" if isinstance(payload, list | tuple) else ""
-        raise InvalidJob(f"payload {number}: {name}= failed: {type(error).__name__}: {error}{hint}") from error
+        raise InvalidJob(f"payload {number}: {name}= failed: {error_text(error)}{hint}") from error
     if told is None:
         raise InvalidJob(f"payload {number}: {name}= gave None")
     return told

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, SettingsError, short
 from lowkiq.job import NewJob
 
@@ -88,7 +89,7 @@ class Calls:
             try:
                 id = self._key(**arguments, **more)
             except Exception as error:
-                raise InvalidJob(f"task {self._name}: key= failed: {type(error).__name__}: {error}") from error
+                raise InvalidJob(f"task {self._name}: key= failed: {error_text(error)}") from error
         if isinstance(id, bool) or not isinstance(id, str | int):
             raise InvalidJob(
                 f"task {self._name}: key={short(self._key)} gave {short(id)} ({type(id).__name__}): it must give a "

@@ -5,6 +5,7 @@ act as well.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import salted_hmac
 from django.views.decorators.csrf import csrf_exempt
@@ -20,6 +22,7 @@ from lowkiq.django.application import get_app
 from lowkiq.environment import Credentials
 from lowkiq.web.application import make_web
 from lowkiq.web.security.access import CALLER, Access, Caller
+from lowkiq.web.security.guard import replay
 
 #: Permissions to look, and to act.
 VIEW: Final = "lowkiq.view"
@@ -41,8 +44,12 @@ def view(request: HttpRequest, path: str = "") -> HttpResponse:
     if path == _EVENTS:
         return HttpResponse("no events by this way: `lowkiq events`, or lowkiq.web beside Django\n", status=501)
     request.get_host()  # raises for a name that is not in ALLOWED_HOSTS
+    try:
+        body = request.body
+    except ValueError:  # Django reads a length of any number of digits, and Python does not
+        return HttpResponse("this is no length of a body\n", status=413)
     scope = _scope(request, path) | {CALLER: _caller(user)}
-    return async_to_sync(_answer)(_web(is_read_only=not may_change), scope, request.body)
+    return async_to_sync(_answer)(_web(is_read_only=not may_change), scope, body)
 
 
 @functools.cache
@@ -62,21 +69,30 @@ def _caller(user: Any) -> Caller:
 
 def _scope(request: HttpRequest, path: str) -> dict[str, Any]:
     """The request as ASGI has it. Its prefix is what its path has before ours."""
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
+    headers = [(_bytes(name.lower()), _bytes(value)) for name, value in request.headers.items()]
+    query = request.scope["query_string"] if isinstance(request, ASGIRequest) else request.META.get("QUERY_STRING", "")
     return {
         "type": "http",
-        "asgi": {"version": "3.0"},
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # nobody watches for who goes away: _answer can't tell
         "http_version": "1.1",
         "method": request.method,
         "scheme": request.scheme,
         "path": request.path,
         "raw_path": request.path.encode(),
         "root_path": request.path.removesuffix(path).rstrip("/"),
-        "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
+        "query_string": query if isinstance(query, bytes) else _bytes(query),
         "headers": headers,
         "client": (request.META.get("REMOTE_ADDR") or "", 0),
         "server": None,
     }
+
+
+def _bytes(text: str) -> bytes:
+    """The bytes that a server has given as characters; what a middleware has put there may be any text."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
 
 
 async def _answer(web: Any, scope: dict[str, Any], body: bytes) -> HttpResponse:
@@ -84,8 +100,8 @@ async def _answer(web: Any, scope: dict[str, Any], body: bytes) -> HttpResponse:
     response = HttpResponse()
     chunks: list[bytes] = []
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+    async def nothing_more() -> Any:
+        return await asyncio.get_running_loop().create_future()
 
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -97,6 +113,6 @@ async def _answer(web: Any, scope: dict[str, Any], body: bytes) -> HttpResponse:
         elif message["type"] == "http.response.body":
             chunks.append(message.get("body", b""))
 
-    await web(scope, receive, send)
+    await web(scope, replay(body, nothing_more), send)
     response.content = b"".join(chunks)
     return response

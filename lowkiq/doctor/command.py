@@ -16,6 +16,7 @@ from rich.table import Column, Table
 
 from lowkiq.admin.words import printable
 from lowkiq.app import Lowkiq
+from lowkiq.codec import error_text
 from lowkiq.doctor.examination import examine
 from lowkiq.doctor.finding import LEVELS, Finding, Level
 from lowkiq.doctor.subject import Subject
@@ -61,7 +62,7 @@ def _app(require: str | None) -> tuple[Lowkiq, list[Finding]]:
     except Exception as error:  # noqa: BLE001 (the module is the user's)
         frames = traceback.extract_tb(error.__traceback__)
         where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-        says = f"{require} can't be imported: {type(error).__name__}: {error}{where}"
+        says = f"{require} can't be imported: {error_text(error)}{where}"
         do = f"mend it: python -c 'import {require.partition(':')[0]}'"
         return Lowkiq(), [Finding("settings.app", "problem", says, do)]
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from lowkiq import clock
 from lowkiq.admin import words
 from lowkiq.codec import error_text
+from lowkiq.errors import class_name
 from lowkiq.log import get_logger
 from lowkiq.node.counts.incident_notes import IncidentNotes
 
@@ -40,7 +41,7 @@ class Mishaps:
         """Tells of one. `facts` say what it was met at; none of them is a payload."""
         text = words.printable(error_text(error), ERROR_CHARS)
         told = {name: words.printable(str(value), FACT_CHARS) for name, value in facts.items()}
-        what = " ".join((event, type(error).__name__, *told.values()))
+        what = " ".join((event, class_name(error), *told.values()))
         if self._is_news(self._logged_at, what, LOG_AGAIN):
             logger.error(event, **told, error=text, advice=advice, exc_info=error)
         if self._is_news(self._noted_at, what, NOTE_AGAIN):

@@ -117,11 +117,11 @@ def _fail(span: Span, error: BaseException) -> dict[str, str]:
         if isinstance(error, RetryIn):
             span.set_attribute(words.DECISION, "RetryIn")
         shown = error.__cause__ or error if isinstance(error, RetryIn) else error
-        with contextlib.suppress(Exception):  # it may have a text that can't be made
+        with contextlib.suppress(BaseException):  # it may have a text that can't be made
             span.record_exception(shown)
         span.set_status(Status(StatusCode.ERROR, error_text(shown)[:TOLD_CHARS]))
         error = shown
-    told = {words.ERROR_TYPE: type(error).__qualname__}
+    told = {words.ERROR_TYPE: type.__dict__["__qualname__"].__get__(type(error))}
     span.set_attributes(told)
     return told
 
@@ -130,7 +130,7 @@ def _fail_partly(span: Span, error: PartialFailure) -> None:
     for id, of_one in list(error.errors.items())[:MOST_TOLD]:
         told = {words.ID: encodable(str(id)[:TOLD_CHARS])}
         if isinstance(of_one, BaseException):
-            with contextlib.suppress(Exception):  # as above
+            with contextlib.suppress(BaseException):  # as above
                 span.record_exception(of_one, told)
         else:
             span.add_event("exception", {"exception.message": encodable(str(of_one)[:TOLD_CHARS]), **told})

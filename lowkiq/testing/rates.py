@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lowkiq.errors import LowkiqError, checked_key, short
+from lowkiq.codec import error_text
+from lowkiq.errors import LowkiqError, checked_key
 from lowkiq.handlers.retries import Limited
 from lowkiq.job import Job
 from lowkiq.rate import Rate
@@ -83,7 +84,7 @@ class FakeGate:
         try:
             key = rate.by(load_id(job.id) if load_id else job.id, job.payloads[0])
         except Exception as error:
-            raise LowkiqError(f"the rate's `by` failed: {type(error).__name__}: {short(str(error), 200)}") from error
+            raise LowkiqError(f"the rate's `by` failed: {error_text(error)[:200]}") from error
         try:
             return checked_key(key)
         except ValueError as error:

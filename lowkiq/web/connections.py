@@ -1,4 +1,4 @@
-"""Connections of the server: how long one may take to say what it wants, and how many are answered at a time."""
+"""Connections of the server: how long one may keep it waiting, and how many are answered at a time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: Seconds from a connection's beginning, or the first byte of a later request, to the end of the headers.
 HEADERS_WITHIN: Final = 10.0
-#: Connections that are at their headers; for one more the oldest is closed, which by then has had the time it needs.
-MOST_UNFINISHED: Final = 300
+#: Seconds for a body, where nobody waits for it: who does refuses it before that (guard.BODY_TIMEOUT).
+BODY_WITHIN: Final = 40.0
+#: Seconds in which nothing is read of an answer.
+READ_WITHIN: Final = 30.0
+#: Connections that keep the server waiting, for headers, a body, or for reading what it has sent. For one more the
+#: oldest is cut off, which by then has had the time it needs. Fewer than MOST_REQUESTS: others are answered meanwhile.
+MOST_WAITED_FOR: Final = 300
 #: Requests that are answered at a time: far above a hundred dashboards, far below the usual limit of files.
 MOST_REQUESTS: Final = 500
 #: Requests that are answered beyond it.
@@ -21,39 +26,68 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 
 
 class Connection(H11Protocol):
-    """A connection that is closed unless its headers come in time. `unfinished` is shared by all of a server."""
+    """
+    A connection that is cut off when it keeps the server waiting for too long, so that without credentials nobody can
+    have all of its places. `waiting` is shared by all connections of a server, the oldest first.
+    """
 
-    def __init__(self, unfinished: dict[Connection, asyncio.TimerHandle], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, waiting: dict[Connection, asyncio.TimerHandle], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._unfinished = unfinished
+        self._waiting = waiting
+        #: Seconds that what is waited for may take; None: nothing is.
+        self._within: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._note()
+        # What the system does not take is what somebody does not read; then `pause_writing` is called.
+        transport.set_write_buffer_limits(0)
+        self._look()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._note()
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()  # the next request may have come with the last one, or a part of it
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._finish()
+        self._wait(None)
         super().connection_lost(exc)
 
-    def _note(self) -> None:
-        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
-            self._finish()
-        elif self not in self._unfinished:
-            if len(self._unfinished) >= MOST_UNFINISHED:
-                next(iter(self._unfinished))._close()
-            self._unfinished[self] = self.loop.call_later(HEADERS_WITHIN, self._close)
+    def _look(self) -> None:
+        """Sees what is waited for: as long as it is the same, its time runs on."""
+        within = self._time()
+        if within != self._within:
+            self._wait(within)
 
-    def _finish(self) -> None:
-        if timer := self._unfinished.pop(self, None):
+    def _time(self) -> float | None:
+        if self.flow.write_paused:
+            return READ_WITHIN
+        if self.timeout_keep_alive_task:  # nothing has come since the last answer, and uvicorn closes it
+            return None
+        return {h11.IDLE: HEADERS_WITHIN, h11.SEND_BODY: BODY_WITHIN}.get(self.conn.their_state)
+
+    def _wait(self, within: float | None) -> None:
+        if timer := self._waiting.pop(self, None):
             timer.cancel()
+        self._within = within
+        if within is not None:
+            if len(self._waiting) >= MOST_WAITED_FOR:
+                next(iter(self._waiting))._cut_off()
+            self._waiting[self] = self.loop.call_later(within, self._cut_off)
 
-    def _close(self) -> None:
-        self._finish()
-        self.transport.close()
+    def _cut_off(self) -> None:
+        self._wait(None)
+        self.transport.abort()  # to close it would wait for its reading what was sent
 
 
 class Limit:

@@ -33,6 +33,8 @@ MOST_HEADER_BYTES: Final = 32 << 10
 GRACE: Final = 2
 #: uvicorn ticks ten times a second; the state is reported once.
 TICKS_A_REPORT: Final = 10
+#: Bytes of an answer that the system keeps of a connection until they are read: those that nobody reads cost no more.
+SEND_BUFFER: Final = 128 << 10
 #: Connections that wait to be taken.
 BACKLOG: Final = 128
 
@@ -139,11 +141,15 @@ def _listen(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     both = address.host == "::" and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server((address.host, address.port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
+        listener = socket.create_server(
+            (address.host, address.port), family=family, dualstack_ipv6=both, backlog=BACKLOG
+        )
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise CannotListen(f"{address} is taken: another process listens there. Choose another address") from None
         raise CannotListen(f"can't listen at {address}: {error.strerror}") from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # which its connections inherit
+    return listener
 
 
 @contextmanager

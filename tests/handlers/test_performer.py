@@ -189,14 +189,29 @@ def test_a_retry_is_never_in_the_past(stage: Stage, delay: Any, waits: float) ->
 
 
 def test_a_broken_retries_exhausted_changes_no_outcome(stage: Stage) -> None:
-    stage.worker.hook = lambda: 1 / 0
-    outcome = stage.fail(ValueError("no"), job("a", retry_count=2))
-    assert outcome.exhausted == [("a", "ValueError: no", "bury")]
+    for broken in (ZeroDivisionError("no"), Leaving(), Nameless("no")):  # which are logged
+        stage.worker.hook = lambda broken=broken: fail(broken)(None)
+        outcome = stage.fail(ValueError("no"), job("a", retry_count=2))
+        assert outcome.exhausted == [("a", "ValueError: no", "bury")]
 
 
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class NamelessType(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise RuntimeError(f"no {name}")
+
+
+class Nameless(Exception, metaclass=NamelessType):
+    pass
 
 
 def broken(_: Any) -> str:
@@ -207,13 +222,26 @@ def broken(_: Any) -> str:
     ("error", "settings", "kept"),
     [
         (Unprintable(), {}, "Unprintable (which could not be formatted: RuntimeError)"),
+        (Leaving(), {}, "Leaving (which could not be formatted: SystemExit)"),
+        (Nameless("no"), {}, "Nameless: no"),
+        (Nameless("no"), {"format_error": broken}, "Nameless (which could not be formatted: RuntimeError)"),
         (ValueError("no"), {"format_error": lambda error: f"<{error}>", "dump_error": str.upper}, "<NO>"),
         (ValueError("no"), {"format_error": broken}, "ValueError (which could not be formatted: RuntimeError)"),
         (ValueError("no"), {"dump_error": broken}, "ValueError: no"),
         (ValueError("x" * 10_000_000), {}, f"ValueError: {'x' * (16_384 - 12)}"),
         (ValueError("\ud800"), {}, "ValueError: \\ud800"),
     ],
-    ids=["without a text", "as it is set", "broken format_error", "broken dump_error", "huge", "no UTF-8"],
+    ids=[
+        "without a text",
+        "leaves",
+        "without a name",
+        "neither",
+        "as it is set",
+        "broken format_error",
+        "broken dump_error",
+        "huge",
+        "no UTF-8",
+    ],
 )
 def test_an_error_is_kept_as_a_text_whatever_it_is(
     stage: Stage, error: Exception, settings: dict[str, Any], kept: str

@@ -87,6 +87,38 @@ def test_what_is_wrong_with_it_is_told_once_and_the_error_that_was_to_be_logged_
     assert own_troubles.take() == []
 
 
+def test_an_error_whose_class_has_no_name_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    class Nameless(type):
+        def __getattribute__(cls, name: str) -> Any:
+            raise RuntimeError(f"no {name}")
+
+    odd = Nameless("Odd", (Exception,), {})("no text")
+    structlog.configure(processors=[raising(odd)])
+    try:
+        raise odd  # noqa: TRY301 (it is to be handled here)
+    except Exception:  # noqa: BLE001 (it has no name)
+        log.get_logger().exception("hook_failed")
+    told, line = lines(capsys)
+    assert told["error"] == "Odd: no text"
+    assert (line["event"], "Odd" in line["exception"]) == ("hook_failed", True)
+
+
+def test_a_traceback_does_nothing_to_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    log.configure()
+    odd = "\x1b]0;pwned\x07\x1b[31m\u202e\x9b\r"
+    try:
+        int(f"größe {odd}")
+    except ValueError as error:
+        error.add_note(odd)
+        log.get_logger().exception("hook_failed")
+    shown = capsys.readouterr().err.partition("Traceback")[2]
+    assert "größe" in shown and r"\x1b]0;pwned\x07" in shown
+    assert [char for char in shown if not char.isprintable() and char != "\n"] == []
+
+
 def test_python_s_own_interrupt_still_ends_what_it_is_pressed_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 

@@ -95,6 +95,25 @@ def test_settings_are_shown_without_their_url() -> None:
     assert SECRET not in repr(app.caller.client.connection_pool)
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://u:hunter2", "redis://u:***"),
+        ("redis://:hunter2", "redis://:***"),
+        ("redis://u:hun/ter2", "redis://u:***"),
+        ("redis://u:123456789", "redis://u:***"),
+        ("redis+sentinel://h1:26379,u:hunter2", "redis+sentinel://h1:26379,u:***"),
+        ("u:hunter2", "u:***"),
+        ("localhost:6379", "localhost:6379"),
+        ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+        ("redis+cluster://h1:7000,[::1]:7001,h3?timeout=1", "redis+cluster://h1:7000,[::1]:7001,h3?timeout=1"),
+        ("unix:///run/a:b/redis.sock?db=1", "unix:///run/a:b/redis.sock?db=1"),
+    ],
+)
+def test_what_may_be_a_password_without_its_at_is_not_shown(url: str, shown: str) -> None:
+    assert redact(url) == shown
+
+
 def test_a_url_is_shown_with_its_hosts() -> None:
     shown = redact(f"redis+sentinel://u:{SECRET}@h1,h2/main?sentinel_password={SECRET}")
     assert shown == "redis+sentinel://u:***@h1,h2/main?sentinel_password=***"

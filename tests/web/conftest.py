@@ -138,13 +138,19 @@ def time(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def serve() -> Iterator[Callable[[Any], str]]:
     """Serves an ASGI application on a port of this machine, and gives its URL without a slash at the end."""
     with contextlib.ExitStack() as stack:
-        yield lambda asgi: stack.enter_context(_served(asgi))
+        yield lambda asgi: stack.enter_context(
+            served(
+                uvicorn.Config(
+                    asgi, http="h11", ws="none", lifespan="auto", log_config=None, timeout_graceful_shutdown=1
+                )
+            )
+        )
 
 
 @contextlib.contextmanager
-def _served(asgi: Any) -> Iterator[str]:
+def served(config: uvicorn.Config) -> Iterator[str]:
+    """The URL of what uvicorn serves in a thread, without a slash at the end."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(asgi, http="h11", ws="none", lifespan="auto", log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from io import BytesIO
 from threading import Thread
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Permission, User
+from django.core.handlers.asgi import ASGIRequest
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import TestCase, TransactionTestCase
@@ -16,6 +18,8 @@ from django.utils import timezone
 from lowkiq import InvalidJob
 from lowkiq.django import app, outbox, push_by_outbox, push_on_commit
 from lowkiq.django.models import OutboxRow
+from lowkiq.django.view import view
+from lowkiq.web.application import STATIC
 
 from . import jobs, tasks
 from .jobs import Change, mirror
@@ -198,6 +202,34 @@ class View(Clean):
         await self.async_client.aforce_login(user)
         answer = await self.async_client.get("/lowkiq/nodes")
         self.assertContains(answer, "/lowkiq/static/")
+
+    def test_serves_the_files_of_its_pages(self) -> None:
+        self.user("view")
+        for file in STATIC.iterdir():
+            for headers, status in (({}, 200), ({"Range": "bytes=0-9"}, 206)):
+                answer = self.client.get(f"/lowkiq/static/{file.name}", headers=headers)
+                self.assertEqual(answer.status_code, status, file.name)
+                self.assertEqual(answer.content, file.read_bytes()[: 10 if headers else None])
+            self.assertEqual(self.client.head(f"/lowkiq/static/{file.name}").status_code, 200)
+
+    def test_takes_any_text_in_an_address_or_a_header(self) -> None:
+        self.user("view")
+        for raw in ("q=日本".encode().decode("latin-1"), "q=日本", "q=%E6%97%A5%E6%9C%AC"):
+            answer = self.client.get("/lowkiq/search", QUERY_STRING=raw, HTTP_X_NAME="日本")
+            self.assertContains(answer, 'value="日本"')
+        long = self.client.post("/lowkiq/nodes", CONTENT_LENGTH="9" * 5000)
+        self.assertEqual(long.status_code, 413)
+
+    def test_takes_any_text_in_an_address_under_asgi(self) -> None:
+        user = self.user("view")
+        for text in ("日本", "æ"):
+            scope = {
+                "type": "http", "method": "GET", "path": "/lowkiq/search", "query_string": f"q={text}".encode(),
+                "headers": [(b"host", b"testserver")],
+            }  # fmt: skip
+            request = ASGIRequest(scope, BytesIO())
+            request.user = user
+            self.assertContains(view(request, "search"), f'value="{text}"')
 
     def test_serves_no_endless_stream(self) -> None:
         self.user("view")

@@ -131,7 +131,7 @@ class HelperProcess:
 
     def _fatal(self, error: BaseException) -> None:
         """Ends this process, where another would end its node, once the batch is told of."""
-        logger.warning("helper_stopped_by", error=f"{type(error).__name__}: {error}"[:300])
+        logger.warning("helper_stopped_by", error=error_text(error)[:300])
         self._is_to_end = True
 
     @staticmethod

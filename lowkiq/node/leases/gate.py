@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import LowkiqError, checked_key, short
+from lowkiq.codec import error_text
+from lowkiq.errors import LowkiqError, checked_key
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Limited
 from lowkiq.job import Job
@@ -180,7 +181,7 @@ class Gate:
         try:
             key = rate.by(codec.load_id(job.id) if codec.load_id else job.id, payload) if rate.by else ""
         except Exception as error:
-            raise LowkiqError(f"the rate's `by` failed: {type(error).__name__}: {short(str(error), 200)}") from error
+            raise LowkiqError(f"the rate's `by` failed: {error_text(error)[:200]}") from error
         try:
             return checked_key(key)
         except ValueError as error:

@@ -126,27 +126,39 @@ class _EventStream(StreamingResponse):
     """
 
     def __init__(self, call: ApiCall, listening: Events) -> None:
-        super().__init__(_stream(call, listening), media_type="text/event-stream")
-        self._listening = listening
+        # nginx would keep it until it has some kilobytes.
+        headers = {"X-Accel-Buffering": "no"}
+        self._listening, self._gone = listening, asyncio.Event()
+        super().__init__(_stream(call, listening, self._gone), headers=headers, media_type="text/event-stream")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (Starlette's)
         async def send_in_time(message: Message) -> None:
             async with asyncio.timeout(SENT_WITHIN):
                 await send(message)
 
+        # Not Starlette's way, by which two wait for the same message, or one that is cancelled again and again.
+        watching = asyncio.ensure_future(self._watch(receive))
         try:
-            await super().__call__(scope, receive, send_in_time)
-        except* TimeoutError:
+            await self.stream_response(send_in_time)
+        except TimeoutError:
             logger.warning("slow_listener", detail=f"it has read nothing for {SENT_WITHIN:g} s: its stream ends")
+        except OSError:  # by which newer servers say that who listened has gone
+            pass
         finally:
+            watching.cancel()
             self._listening.close()
             _places.release()
 
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._gone.set()
 
-async def _stream(call: ApiCall, listening: Events) -> AsyncIterator[bytes]:
+
+async def _stream(call: ApiCall, listening: Events, gone: asyncio.Event) -> AsyncIterator[bytes]:
     spoken_at = asyncio.get_running_loop().time()
     yield b": listening\n\n"
-    while _may_listen(call) and not await call.request.is_disconnected():
+    while not gone.is_set() and await _may_listen(call):
         event = await run_in_threadpool(listening.next, READ)
         now = asyncio.get_running_loop().time()
         if event is not None:
@@ -159,9 +171,10 @@ async def _stream(call: ApiCall, listening: Events) -> AsyncIterator[bytes]:
         spoken_at = now
 
 
-def _may_listen(call: ApiCall) -> bool:
-    """False once the session is over that has asked for the stream."""
+async def _may_listen(call: ApiCall) -> bool:
+    """False once the session is over that has asked for the stream, in whatever process."""
     access, caller = call.view.access, call.request.scope.get(CALLER)
     if caller is None or caller.kind != "session":
         return True
+    await access.ended.refresh(call.view.backend.ended_sessions)
     return access.caller_by_session(call.request.cookies.get(access.cookie_name, "")) is not None

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.jobs.actions import actions_of
 from lowkiq.admin.jobs.deeds import note_action
+from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.jobs.states import state_named
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
@@ -56,6 +57,8 @@ class Order:
         ids = [from_field(text) for text in form.getlist("ids")]
         if len(ids) > MOST_IDS:
             raise HTTPException(400, f"{len(ids):,} ids are too many: at most {MOST_IDS:,} at a time.")
+        if len(form.get("pattern", "")) > LONGEST:
+            raise HTTPException(400, f"The pattern is too long: at most {LONGEST:,} characters.")
         total = form.get("total", "")
         return cls(
             queue=queue,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lowkiq.admin.jobs.actions import actions_of
 from lowkiq.admin.jobs.failures import ErrorGroup
+from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.previews import Page, Previews
 from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.jobs.states import FAILURES, STATES, State, counts_of, state_named
@@ -72,7 +73,7 @@ class Filter:
         start = _start(STATES[view], since)
         return cls(
             view=view,
-            pattern=query.get("pattern") or None,
+            pattern=query.get("pattern", "")[:LONGEST] or None,
             error=_error(query),
             retry_count=int(retry_count) if view == "retries" and _is_count(retry_count) else None,
             cursor=query.get("cursor") or None,

@@ -30,7 +30,8 @@ def routes(view: View) -> list[BaseRoute]:
         query = query_of(request)
         target = checked_next(query.get("next", ""))
         session = request.cookies.get(view.access.cookie_name, "")
-        if view.access.can_sign_in and "token" in query and view.access.is_made:
+        is_opened = request.headers.get("sec-fetch-dest", "document") == "document"  # and not a page's image, say
+        if view.access.can_sign_in and "token" in query and view.access.is_made and is_opened:
             # The link of the log. What it leads to has no token in its address, so neither has the browser's history.
             return await _enter(view, request, target, token=query["token"])
         if not view.access.can_sign_in or view.access.caller_by_session(session):
@@ -70,7 +71,7 @@ async def _enter(
 ) -> Response:
     """The answer to credentials: a session, or the form again."""
     is_right = partial(view.access.signs_in, token=token, user=user, password=password)
-    if not await view.guesses.judge(client_of(request), "", is_right):
+    if not await view.guesses.judge(client_of(request), "", is_right, is_made=view.access.is_made):
         return _form(view, request, target, wrong=True)
     logger.info("web_signed_in", client=client_of(request))
     response = RedirectResponse(prefix_of(request.scope) + target, 303)

@@ -52,7 +52,7 @@ def link(request: Request, path: str, **query: Any) -> str:
 
 def query_of(request: Request) -> dict[str, str]:
     """The parameters of the address; of repeated ones the last. Bytes that are no UTF-8 are kept as surrogates."""
-    pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), errors=ERRORS)
+    pairs = parse_qsl(request.scope["query_string"].decode("utf-8", ERRORS), errors=ERRORS)
     return {key: value[:LONGEST_PARAMETER] for key, value in pairs}
 
 

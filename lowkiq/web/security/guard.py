@@ -28,6 +28,8 @@ logger = get_logger()
 FORM_LIMIT: Final = 64 << 10
 #: Bytes of a JSON document.
 JSON_LIMIT: Final = 1 << 20
+#: Digits of a length that are read: Python refuses to read thousands.
+LONGEST_NUMBER: Final = 20
 #: Seconds for a body to arrive.
 BODY_TIMEOUT: Final = 30.0
 
@@ -135,7 +137,10 @@ class Guard:
         if not authorization:
             return None
         await self._guesses.judge(
-            client_of(request), authorization, lambda: access.caller_by_header(authorization) is not None
+            client_of(request),
+            authorization,
+            lambda: access.caller_by_header(authorization) is not None,
+            is_made=access.is_made,
         )
         return access.caller_by_header(authorization)
 
@@ -215,8 +220,8 @@ def _check_origin(request: Request) -> None:
 async def _read_body(request: Request) -> bytes:
     limit = JSON_LIMIT if _content_type(request) == "application/json" else FORM_LIMIT
     too_large = HTTPException(413, f"a request may have {limit:,} bytes, not more")
-    announced = request.headers.get("content-length", "0")
-    if not announced.isdecimal() or int(announced) > limit:
+    announced = request.headers.get("content-length") or "0"  # some servers of WSGI give an empty one
+    if not announced.isdecimal() or len(announced) > LONGEST_NUMBER or int(announced) > limit:
         raise too_large
     body = bytearray()
     try:

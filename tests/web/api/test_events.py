@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,9 +18,10 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.web.api import events as operation
+from lowkiq.web.security import ended_sessions
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.support import wait_until
-from tests.web.conftest import open_queue
+from tests.web.conftest import TOKEN, open_queue
 
 MOST = 3
 
@@ -130,6 +133,59 @@ def test_ids_that_are_no_text_and_wrong_choices_are_told(url: str, driver: Shard
         refused = httpx.get(f"{url}?{query}")
         assert refused.status_code == 400 and text in refused.json()["error"], refused.text
     wait_until(lambda: places() == MOST)
+
+
+def test_a_stream_ends_with_its_session_wherever_that_is_signed_out(
+    serve: Any, make_web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ended_sessions, "NEW_ENOUGH", 0.0)
+    here, there = (serve(make_web(token=TOKEN)) for _ in range(2))
+    with httpx.Client(timeout=60) as client:
+        client.post(f"{here}/sign-in", data={"access_token": TOKEN})
+        with client.stream("GET", f"{there}/api/v1/events") as response:
+            lines = response.iter_lines()
+            assert next(lines) == ": listening"
+            token = client.get(f"{here}/api/v1/token").json()["token"]
+            client.post(f"{here}/sign-out", data={"token": token})
+            assert [line for line in lines if line] == []
+
+
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
+def test_one_at_a_time_waits_to_hear_that_the_listener_has_gone(
+    make_web: Any, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(operation, "READ", 0.01)
+    monkeypatch.setattr(operation, "KEEP_ALIVE", 0.0)
+    waiting, most, sent = 0, 0, []
+
+    async def main() -> None:
+        has_gone = asyncio.Event()
+
+        async def receive() -> dict[str, str]:
+            nonlocal waiting, most
+            waiting += 1
+            most = max(most, waiting)
+            try:
+                await has_gone.wait()
+            finally:
+                waiting -= 1
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+            if len(sent) == 5:
+                has_gone.set()
+
+        asgi = {"version": "3.0", "spec_version": version}
+        scope = {"type": "http", "asgi": asgi, "method": "GET", "path": "/api/v1/events", "query_string": b"",
+                 "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}  # fmt: skip
+        async with asyncio.timeout(60):
+            await make_web()(scope, receive, send)
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(asyncio.run, main()).result()
+    assert dict(sent[0]["headers"])[b"x-accel-buffering"] == b"no"
+    assert (most, len(sent) < 50) == (1, True)
 
 
 def test_who_goes_away_frees_its_place_and_subscription(url: str, driver: ShardDriver) -> None:

@@ -115,7 +115,8 @@ def test_a_hostile_queue_is_not_found(api, work, queue):
         ({"action": "delete", "all": {"view": "due"}, "dry_run": 1}, "field dry_run is 1, it must be true or false"),
         ({"action": "delete", "ids": ["a"], "x\x00": 1}, "unknown field `x\\x00`"),
         ([], "the body is [], it must be a JSON object"),
-        ({"action": "delete", "all": {"view": "due", "pattern": "x" * 65_537}}, "a text of 1 to 65,536 characters"),
+        ({"action": "delete", "all": {"view": "due", "pattern": "x" * 2_049}}, "a text of 1 to 2,048 characters"),
+        ({"action": "delete", "all": {"view": "due", "error": "x" * 65_537}}, "a text of 1 to 65,536 characters"),
         ("delete", "the body is 'delete', it must be a JSON object"),
     ],
 )

@@ -28,9 +28,9 @@ class Bench:
         self.delays.append(seconds)
         await self.go.wait()
 
-    async def judge(self, address, *, is_right=False, text=""):
+    async def judge(self, address, *, is_right=False, text="", **options):
         try:
-            self.answers.append(await self.guesses.judge(address, text, lambda: is_right))
+            self.answers.append(await self.guesses.judge(address, text, lambda: is_right, **options))
         except HTTPException as error:
             self.answers.append(error.status_code)
             assert error.headers == {"Retry-After": "2"}
@@ -85,6 +85,19 @@ def test_credentials_that_were_right_once_are_no_guess_any_more():
         await anyio.wait_all_tasks_blocked()
         await bench.judge(ADDRESS, is_right=True, text="Bearer right")
         assert bench.answers == [True, True]
+        bench.go.set()
+
+    run(scenario)
+
+
+def test_a_token_that_was_made_up_is_let_in_whatever_else_comes_from_its_owners_address():
+    async def scenario(bench, group):
+        for _ in range(MOST_OF_AN_ADDRESS):
+            group.start_soon(bench.judge, ADDRESS)
+        await anyio.wait_all_tasks_blocked()
+        await bench.judge(ADDRESS, is_right=True, is_made=True)
+        await bench.judge(ADDRESS, is_made=True)
+        assert bench.answers == [True, 429]
         bench.go.set()
 
     run(scenario)
