@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,9 +59,24 @@ def client_for_producers(settings: Settings) -> Client:
 
 
 def client_for_node(settings: Settings, connections: int) -> Client:
-    """A client that repeats nothing by itself: a node must know when a reply was lost."""
+    """
+    A client that repeats nothing by itself: a node must know when a reply was lost. Raises SettingsError for one with
+    so few connections that nothing would run.
+    """
     patience = reply_patience(settings.lease_ttl)
-    return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+    client = _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+    most = math.inf if isinstance(client, ClusterClient) else client.connection_pool.max_connections
+    if most < NODE_CONNECTIONS:
+        raise SettingsError(
+            f"max_connections is {most}, and a node holds {NODE_CONNECTIONS} besides those of its threads: leave it "
+            f"out of the URL, or of the client, or make it {connections}"
+        )
+    if most < connections:
+        logger.warning(
+            "few_connections", max_connections=most, may_need=connections,
+            advice="threads wait for each other: leave max_connections out, or raise it",
+        )  # fmt: skip
+    return client
 
 
 def connections_of_node(threads: int) -> int:
