@@ -9,22 +9,20 @@ import threading
 from collections import deque
 from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-import redis
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.jobs.tracking import parse_note
 from lowkiq.admin.metrics import read_layouts
-from lowkiq.admin.publishing import Event, channel_of
+from lowkiq.admin.publishing import Event, channel_of, mark_of_database
 from lowkiq.errors import unknown_option
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import shards_of
-from lowkiq.transport.cluster import ClusterClient
-from lowkiq.transport.sentinel import is_to_primary
+from lowkiq.transport.subscription import Message, Subscription
 
 #: Kinds of events. "gap": some may have been missed, as while Redis was away.
 KINDS: Final = (
@@ -62,11 +60,12 @@ class Events:
             if kind not in KINDS:
                 raise unknown_option("kind of event", kind, KINDS)
         self._caller, self._queues = caller, dict(queues)
-        self._channels = {channel_of(namespace, queue).encode(): queue for queue in queues}
+        self._channels = {channel_of(caller, namespace, queue).encode(): queue for queue in queues}
         self._namespace, self._layouts = namespace, dict(queues)
         self._ids = None if ids is None else {str(id) for id in ids}
         self._kinds = None if kinds is None else {*kinds, "gap"}
-        self._pubsub: Any = None
+        self._subscription: Subscription | None = None
+        self._heard_of: set[bytes] = set()
         self._ready: deque[Event] = deque()
         self._renew_at = 0.0
         self._has_gap = False
@@ -118,23 +117,16 @@ class Events:
         self._closed.set()
 
     def _open(self) -> None:
-        client: Any = self._caller.client
-        server = client.cluster if isinstance(client, ClusterClient) else client
-        pubsub = server.pubsub(ignore_subscribe_messages=True)
-        pubsub.subscribe(*self._channels)
-        pubsub.connection.register_connect_callback(self._reconnected)
-        self._pubsub = pubsub
+        self._heard_of.clear()
+        self._subscription = Subscription(self._caller.client, *self._channels)
         self._renew()
-
-    def _reconnected(self, _: Any) -> None:
-        """The client has connected again by itself, and says nothing of it."""
-        self._has_gap = True
 
     def _renew(self) -> None:
         known = read_layouts(self._caller, self._namespace)  # they may have been resharded
         self._layouts = {queue: known.get(queue, layout) for queue, layout in self._layouts.items()}
+        mark = mark_of_database(self._caller)
         calls = [
-            Call("watch", [shard.prefix for shard in some], [LAPSE], lambda _: None)
+            Call("watch", [shard.prefix for shard in some], [LAPSE, mark], lambda _: None)
             for some in chunked(shards_of(self._namespace, self._layouts), self._caller.shards_a_call)
         ]
         raise_first(self._caller.run_all(calls))
@@ -142,16 +134,15 @@ class Events:
 
     def _read(self, seconds: float) -> None:
         try:
-            if self._pubsub is None:
+            if self._subscription is None:
                 self._open()
                 self._has_gap = True
             if clock.monotonic() >= self._renew_at:
                 if clock.monotonic() >= self._renew_at + LAPSE - RENEWAL:
                     self._tell_of_a_gap()  # nobody has read for so long that shards have forgotten it
                 self._renew()
-            if not is_to_primary(self._pubsub):
-                raise redis.ConnectionError("another server is the primary now")
-            message = self._pubsub.get_message(timeout=seconds)
+            message = self._subscription.get(seconds) if self._subscription else None
+            self._hear(message)
             if self._has_gap:
                 self._has_gap = False
                 self._tell_of_a_gap()
@@ -165,6 +156,12 @@ class Events:
             if event is not None and self._is_wanted(event):
                 self._ready.append(event)
 
+    def _hear(self, message: Message | None) -> None:
+        """Learns from a second word of a channel's that the client has by itself connected again."""
+        if message is not None and message["type"] == "subscribe":
+            self._has_gap = self._has_gap or message["channel"] in self._heard_of
+            self._heard_of.add(message["channel"])
+
     def _tell_of_a_gap(self) -> None:
         at = clock.real()
         with contextlib.suppress(RedisError):
@@ -173,10 +170,9 @@ class Events:
         self._ready += [Event(at, "gap", queue, detail="some may be missing") for queue in self._queues]
 
     def _disconnect(self) -> None:
-        pubsub, self._pubsub = self._pubsub, None
-        if pubsub is not None:
-            with contextlib.suppress(RedisError, OSError):
-                pubsub.close()
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
 
     def _is_wanted(self, event: Event) -> bool:
         is_of_id = self._ids is None or not event.id or event.id in self._ids

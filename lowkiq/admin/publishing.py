@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import msgspec
 from redis.exceptions import NoPermissionError
 
 from lowkiq.queue.call import Caller
+from lowkiq.transport.cluster import ClusterClient
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -26,9 +28,19 @@ def publish(caller: Caller, namespace: str, event: Event) -> None:
     node, note = event.node.encode(), f"{event.kind} {event.at:.6f}"
     with contextlib.suppress(NoPermissionError):
         text = f"0 {note} {len(node)} ".encode() + node + event.detail.encode()
-        caller.command("PUBLISH", channel_of(namespace, event.queue), text)
+        caller.command("PUBLISH", channel_of(caller, namespace, event.queue), text)
 
 
-def channel_of(namespace: str, queue: str) -> str:
+def channel_of(caller: Caller, namespace: str, queue: str) -> str:
     """The channel of a queue's events."""
-    return f"{namespace}:bell:events:{queue}"
+    return f"{namespace}:bell:events{mark_of_database(caller)}:{queue}"
+
+
+def mark_of_database(caller: Caller) -> str:
+    """
+    A database's part in the names of channels, which all databases of a server share: "@5". Database 0 has none. A
+    script does not know in which it runs, so `watch` tells those of the shards that it has publish.
+    """
+    client: Any = caller.client
+    number = 0 if isinstance(client, ClusterClient) else client.get_connection_kwargs().get("db")
+    return f"@{number}" if number else ""

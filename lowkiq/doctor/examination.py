@@ -12,6 +12,7 @@ from redis.exceptions import NoPermissionError
 from lowkiq.doctor import machine_checks, node_checks, queue_checks, redis_checks
 from lowkiq.doctor.finding import Check, Finding, note, problem, warning
 from lowkiq.doctor.subject import Subject
+from lowkiq.transport.errors import advice
 
 #: Seconds for all checks of Redis together. One reply may take two (connect.PATIENCE).
 REDIS_WITHIN: Final = 15.0
@@ -110,5 +111,5 @@ def _made(name: str, check: Check, subject: Subject) -> Iterator[Finding]:
         yield Finding(name, *note(f"this Redis user may not look: {error}"))
     except Exception as error:  # noqa: BLE001 (what is ill may be so in ways that nobody has thought of)
         says = f"could not be checked: {type(error).__name__}: {error}"
-        do = "look at it by hand: either the data are broken, or Lowkiq is"
+        do = advice(error) or "look at it by hand: either the data are broken, or Lowkiq is"
         yield Finding(name, *(note(says) if "unknown command" in says else warning(says, do)))  # fakeredis, or a proxy

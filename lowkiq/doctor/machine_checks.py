@@ -22,6 +22,7 @@ from lowkiq.environment import (
     too_long_for_a_socket,
 )
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
+from lowkiq.process.patched import cure, patched_by
 from lowkiq.process.place import CONTROL_SOCKET, EMBEDDED_SOCKET, runtime_directory
 from lowkiq.transport.connect import reply_patience
 from lowkiq.variables import misspelt
@@ -116,6 +117,8 @@ def software(_: Subject) -> Iterator[Verdict]:
     yield ok(f"Lowkiq {VERSION}, Python {python_version()}, redis-py {version('redis')}, hiredis {hiredis}")
     if not redis.utils.HIREDIS_AVAILABLE:
         yield warning("hiredis is missing: replies are parsed in Python, much slower", "pip install 'redis[hiredis]'")
+    if library := patched_by():
+        yield problem(f"the application has {library} patch threads: no node would run", cure(library))
 
 
 def containers(subject: Subject) -> Iterator[Verdict]:

@@ -163,7 +163,8 @@ def scripts(subject: Subject) -> Iterator[Verdict]:
     try:
         flags = probes.load_scripts(subject.caller)
     except ResponseError as error:
-        yield problem(f"scripts can't be run: {error}", "allow EVAL, EVALSHA and SCRIPT LOAD; some proxies know none")
+        do = advice(error) or "allow EVAL, EVALSHA and SCRIPT LOAD; some proxies know none"
+        yield problem(f"scripts can't be run: {error}", do)
         return
     unknown = "this server knows no flags of scripts, so a full memory stops more of them (Redis 7 does)"
     yield ok("scripts run; those that make room also when memory is full") if flags else note(f"scripts run; {unknown}")

@@ -9,11 +9,12 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from lowkiq.environment import ExitCode
-from lowkiq.errors import LowkiqError, needs_a_person
+from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.runtime import Runtime
+from lowkiq.process.patched import cure, patched_by
 from lowkiq.queue.call import raise_first
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.layouts import opened
@@ -37,6 +38,12 @@ def make_fork_server(
 ) -> ForkServer:
     """Forks what makes processes for isolated jobs, and for suspects: before there is anything to share."""
     return ForkServer(workers, settings, page, fatal, close_foreign)
+
+
+def refuse_greenlets() -> None:
+    """Raises SettingsError where threads are no threads: they would wait for each other for ever, in silence."""
+    if library := patched_by():
+        raise SettingsError(f"{library} has patched threads in this process: {cure(library)}")
 
 
 def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:
@@ -69,6 +76,7 @@ def call_on_server_init(runtime: Runtime) -> None:
     """Calls the user's hook; an async one on the loop that runs the jobs, to which what it makes belongs."""
     if hook := runtime.settings.on_server_init:
         runtime.loop.finish(hook())
+        refuse_greenlets()
 
 
 def call_hook(name: str, hook: Callable[[], object] | None) -> None:

@@ -7,12 +7,10 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
 from lowkiq.admin.beats.hands import HAND
@@ -22,7 +20,7 @@ from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
 from lowkiq.queue.places import PLACE
-from lowkiq.transport.sentinel import is_to_primary
+from lowkiq.transport.subscription import Subscription
 
 #: Rings for a shard in which somebody has cancelled a job that runs (cancel.lua).
 CANCEL = b"cancel"
@@ -36,9 +34,6 @@ RECURS = b"recurs"
 WANTED = b"wanted"
 #: Seconds after which the thread checks whether it is to stop.
 LISTEN = 1.0
-#: Seconds of silence after which Redis is pinged, and that it has for the answer: a listener sends nothing, and would
-#: not notice that the other end, or something between, has forgotten the connection.
-SILENCE, ANSWER = 15.0, 5.0
 #: Seconds ahead that a ring may name: shards are polled meanwhile.
 MOST_AHEAD: Final = 3_600.0
 #: Seconds between tries to listen again, with jitter.
@@ -86,10 +81,11 @@ class Doorbell(LastingThread):
                 time.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
 
     def _listen(self) -> None:
-        make_pubsub: Callable[[], Any] = self._runtime.caller.client.pubsub
-        with make_pubsub() as pubsub:
-            pubsub.subscribe(keys.doorbell(self._runtime.namespace, self._runtime.node))
-            for message in self._messages(pubsub):
+        bell = keys.doorbell(self._runtime.namespace, self._runtime.node)
+        with Subscription(self._runtime.caller.client, bell) as subscription:
+            while not self._is_over.is_set():
+                if (message := subscription.get(LISTEN)) is None:
+                    continue
                 if message["type"] == "message":
                     self._ring(message["data"])
                 elif message["type"] == "subscribe":
@@ -98,23 +94,6 @@ class Doorbell(LastingThread):
                     self.is_listening.set()
                     for pool in dict.fromkeys(list(self._pools.values())):
                         pool.poll_soon()
-
-    def _messages(self, pubsub: Any) -> Iterator[Mapping[str, Any]]:
-        """Raises a RedisError once nobody is at the other end, or another server has become the primary."""
-        heard_at, is_asked = clock.monotonic(), False
-        while not self._is_over.is_set():
-            message = pubsub.get_message(timeout=LISTEN)
-            silence = clock.monotonic() - heard_at
-            if not is_to_primary(pubsub):
-                raise RedisConnectionError("another server is the primary now")
-            if message is not None:
-                heard_at, is_asked = clock.monotonic(), False
-                yield message
-            elif silence >= SILENCE + ANSWER:
-                raise RedisTimeoutError("Redis does not answer to who listens")
-            elif silence >= SILENCE and not is_asked:
-                pubsub.ping()
-                is_asked = True
 
     def _ring(self, data: Any) -> None:
         prefix, _, rest = data.partition(b" ")

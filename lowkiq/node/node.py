@@ -21,7 +21,15 @@ from lowkiq.codec import error_text
 from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, SettingsError
 from lowkiq.log import get_logger
-from lowkiq.node.boot import call_hook, call_on_server_init, make_fork_server, open_queues, refuse, say_last_words
+from lowkiq.node.boot import (
+    call_hook,
+    call_on_server_init,
+    make_fork_server,
+    open_queues,
+    refuse,
+    refuse_greenlets,
+    say_last_words,
+)
 from lowkiq.node.chores.clockwork import Clockwork
 from lowkiq.node.chores.post import Post
 from lowkiq.node.counts.incident_notes import LEAVES, started
@@ -130,6 +138,7 @@ class Node:
             dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
             try:
+                refuse_greenlets()
                 self._fork_server = make_fork_server(
                     self._workers_by_queue, self._settings, self.page, self._fatal, self._signals.close
                 )

@@ -7,6 +7,7 @@ Standard library only: for nodes and for the supervisor.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -15,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import cache
+from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -25,6 +27,10 @@ _GOOD_AS_THEY_ARE = {
     *FAULTS, signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH,
     signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT,
 }  # fmt: skip
+
+#: Seconds within which INTs are one: a key that is pressed once reaches a process by its terminal, and again by
+#: whatever has started it.
+ONE_PRESS = 0.5
 
 _forks = threading.local()
 
@@ -82,7 +88,8 @@ class SignalInbox:
     """
     The signals that have arrived, oldest first, and a descriptor that is readable when there are some.
 
-    Handlers are in place from `with` to its end. For the main thread; only `wake` is for others, too.
+    Handlers are in place from `with` to its end. For the main thread; only `wake` is for others, too. An INT that comes
+    within ONE_PRESS after another is no second one.
 
     Args:
         ends_process: nothing comes after `with` but the process's end: signals are held back from there on, so that a
@@ -93,6 +100,7 @@ class SignalInbox:
         self._numbers = tuple(numbers)
         self._ends_process = ends_process
         self._arrived: deque[int] = deque()
+        self._interrupted_at = -math.inf
         self._former: dict[signal.Signals, Any] = {}
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
@@ -115,6 +123,11 @@ class SignalInbox:
         self.close()
 
     def _append(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            now = monotonic()
+            if now - self._interrupted_at < ONE_PRESS:
+                return
+            self._interrupted_at = now
         self._arrived.append(number)
 
     def fileno(self) -> int:

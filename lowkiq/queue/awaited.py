@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from lowkiq.queue.senders import Sender, Stamp
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.usual_way import UsualWay
 from lowkiq.transport.nonblocking import NonBlocking
+from lowkiq.transport.patience import FIRST_TRY
 
 #: Single pushes that are sent together: about a millisecond of Redis, and of the loop.
 MOST_TOGETHER: Final = 256
@@ -45,6 +45,9 @@ class AwaitedPushes:
 
     def __init__(self, caller: Caller, push_timeout: float, *, is_direct: bool) -> None:
         self._caller, self._push_timeout = caller, push_timeout
+        #: Seconds that Redis may be silent on the loop's own connection; then the usual way has the others.
+        self._first_try = push_timeout * FIRST_TRY
+        self._trouble = ""
         self._loop = asyncio.get_running_loop()
         self._pool: redis.ConnectionPool | None = None
         if is_direct and caller.connections:
@@ -72,7 +75,7 @@ class AwaitedPushes:
         if self._runner is None:
             self._runner = self._loop.create_task(self._run())
         if self._timer is None:
-            self._look_later(self._push_timeout)
+            self._look_later(self._first_try)
         return push.future
 
     def close(self) -> None:
@@ -129,17 +132,23 @@ class AwaitedPushes:
             self._answered_at = max(self._answered_at, self._connection.heard_at)
         under_way = [push for push in (*self._in_hand, *self._waiting) if not push.future.done()]
         now = clock.monotonic()
-        next_at = now + self._push_timeout
+        next_at = now + self._first_try
         for push in under_way:
             over_at = max(push.since, self._answered_at) + self._push_timeout
             if over_at <= now:
                 if self._usual and push in self._in_hand:
                     push.was_sent = push.was_sent or not self._usual.give_up()
-                push.fail(redis.TimeoutError(f"no answer within {self._push_timeout:g} s"))
+                push.fail(redis.TimeoutError(f"no answer within {self._push_timeout:g} s{self._trouble}"))
             else:
                 next_at = min(next_at, over_at)
-        if self._connection and self._in_hand and self._connection.heard_at + self._push_timeout <= now:
-            self._connection.close(redis.TimeoutError(f"no answer within {self._push_timeout:g} s"))
+        if self._connection and self._connection.is_open and self._in_hand and not self._usual:
+            silent_at = self._connection.heard_at + self._first_try
+            if silent_at <= now:
+                self._connection.close(redis.TimeoutError(f"no answer within {self._first_try:g} s"))
+                if self._caller.connections:  # whatever has forgotten this one may have forgotten the others
+                    self._caller.connections.leave()
+            else:
+                next_at = min(next_at, silent_at)
         if self._runner:
             self._look_later(next_at - now)
 
@@ -344,7 +353,9 @@ class AwaitedPushes:
             return None
         if not self._connection:
             connection = NonBlocking(self._pool, self._loop)
-            with contextlib.suppress(RedisError, OSError):
-                await connection.open(self._push_timeout)
-                self._connection = connection
+            try:
+                await connection.open(self._first_try)
+                self._connection, self._trouble = connection, ""
+            except (RedisError, OSError) as error:
+                self._trouble = f"; to connect has failed: {error}"
         return self._connection

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError, ResponseError
 from lowkiq.errors import PushFailed
 from lowkiq.job import Pushed
 from lowkiq.queue.call import raise_first
-from lowkiq.transport.errors import explained
+from lowkiq.transport.errors import advice, explained
 
 
 class Tally:
@@ -46,4 +46,6 @@ class Tally:
         else:
             known = f"Redis took {taken} of {self._of} payloads for sure, of the others nobody knows"
         again = "push all of them again: equal payloads merge" if was_sent else "push them again"
+        if isinstance(error, ResponseError) and advice(error):
+            again = f"then {again}"  # before that it would be refused again
         return PushFailed(f"{known}: {explained(error)}; {again}", new=self._new, merged=self._merged)

@@ -153,7 +153,7 @@ class ClusterClient:
             asked = self._redirected(moved)
             commands = {number: commands[number] for number in moved}
         if any(isinstance(reply, (*TRANSIENT, AskError)) for reply in replies.values()):
-            self._refresh()
+            self.refresh()
 
     def _round(
         self, commands: Mapping[int, Command], asked: Mapping[int, ClusterNode], replicas: Replicas | None
@@ -192,12 +192,12 @@ class ClusterClient:
             try:
                 manager.move_slot(error)
             except KeyError:  # nobody had the slot so far
-                self._refresh()
+                self.refresh()
         return asked
 
     # ── topology ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Asks for the topology; a push waits for it only as long as it has time."""
         with contextlib.suppress(redis.TimeoutError):
             in_time(self._ask_topology)

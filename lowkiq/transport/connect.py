@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
-from redis.backoff import NoBackoff
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.cluster import ClusterNode
 from redis.exceptions import ResponseError
 from redis.retry import Retry
@@ -15,8 +16,9 @@ from lowkiq.errors import RedisUnsuitable, SettingsError
 from lowkiq.log import get_logger
 from lowkiq.redis_url import Target, parse
 from lowkiq.settings import Settings
+from lowkiq.transport.addresses import KEEPALIVE_OPTIONS
 from lowkiq.transport.cluster import ClusterClient
-from lowkiq.transport.patience import PATIENT, PatientBackoff, PatientRetry
+from lowkiq.transport.patience import PATIENT, PatientBackoff, PatientRetry, make_patient
 from lowkiq.transport.sentinel import sentinel_client
 
 logger = get_logger()
@@ -51,15 +53,30 @@ _BlockingPool: Any = redis.BlockingConnectionPool
 
 def client_for_producers(settings: Settings) -> Client:
     """A client whose `client_pool_size` connections are shared; a wait of `pool_timeout` for one is an error."""
-    retry = PatientRetry(PatientBackoff(base=0.05, cap=1.0), PRODUCER_RETRIES)
+    retry = PatientRetry(PatientBackoff(ExponentialWithJitterBackoff(base=0.05, cap=1.0)), PRODUCER_RETRIES)
     timeout = min(settings.pool_timeout, settings.push_timeout)
     return _client(settings, settings.client_pool_size, timeout, retry, delays=PRODUCER_DELAYS)
 
 
 def client_for_node(settings: Settings, connections: int) -> Client:
-    """A client that repeats nothing by itself: a node must know when a reply was lost."""
+    """
+    A client that repeats nothing by itself: a node must know when a reply was lost. Raises SettingsError for one with
+    so few connections that nothing would run.
+    """
     patience = reply_patience(settings.lease_ttl)
-    return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+    client = _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+    most = math.inf if isinstance(client, ClusterClient) else client.connection_pool.max_connections
+    if most < NODE_CONNECTIONS:
+        raise SettingsError(
+            f"max_connections is {most}, and a node holds {NODE_CONNECTIONS} besides those of its threads: leave it "
+            f"out of the URL, or of the client, or make it {connections}"
+        )
+    if most < connections:
+        logger.warning(
+            "few_connections", max_connections=most, may_need=connections,
+            advice="threads wait for each other: leave max_connections out, or raise it",
+        )  # fmt: skip
+    return client
 
 
 def connections_of_node(threads: int) -> int:
@@ -93,6 +110,7 @@ def _client(
             raise SettingsError("the client made by `redis` decodes replies; make it with decode_responses=False")
         if isinstance(made, redis.RedisCluster):
             return ClusterClient(lambda: made, connections=MADE_CONNECTIONS, patience=timeout, delays=delays)
+        _bound(made.connection_pool, reply_within)
         return made
     target = parse(settings.redis_url)
     options: dict[str, Any] = {
@@ -102,6 +120,7 @@ def _client(
     }
     if not settings.redis_url.startswith("unix:"):
         options |= {"socket_connect_timeout": min(CONNECT_TIMEOUT, reply_within), "socket_keepalive": True}
+        options["socket_keepalive_options"] = KEEPALIVE_OPTIONS
     if target.kind == "cluster":
         return _cluster(target, options, connections, timeout, delays)
     options |= {"max_connections": connections, "timeout": timeout, "retry": retry}
@@ -110,6 +129,22 @@ def _client(
     options |= target.options
     connection_class = PATIENT[options.get("connection_class", redis.Connection)]
     return redis.Redis.from_pool(_BlockingPool(**(options | {"connection_class": connection_class})))
+
+
+def _bound(pool: Any, reply_within: float) -> None:
+    """
+    Has a pool of the user's give up in time: where it has no time-outs it gets ours, and what a push sends, connects
+    and repeats takes no longer than that has. All else is as the user has it.
+    """
+    make_patient(pool)
+    options: dict[str, Any] = pool.connection_kwargs
+    for name, seconds in {"socket_timeout": reply_within, "socket_connect_timeout": CONNECT_TIMEOUT}.items():
+        if options.get(name) is None:
+            options[name] = min(seconds, reply_within)
+    retry = options.get("retry")
+    if type(retry) is Retry:
+        bounded = PatientRetry(PatientBackoff(retry._backoff), retry._retries, retry._supported_errors)
+        pool.set_retry(bounded)
 
 
 def _cluster(

@@ -20,6 +20,9 @@ _DISK: Final = (
 _SILENT: Final = (
     "Redis does not answer: see its log, whether it is overloaded or stopped, or a firewall drops what is sent"
 )
+_CLUSTER: Final = "this is a server of Redis Cluster: begin the URL with redis+cluster:// (or rediss+cluster://)"
+_SLOTS: Final = "the cluster lacks servers for some slots: see CLUSTER INFO"
+_NAME: Final = "the name of Redis's host can't be resolved: see whether it is right, and whether DNS answers here"
 _TLS: Final = (
     "see whether the server speaks TLS, and who signed its certificate: ?ssl_ca_certs=FILE in the URL names them"
 )
@@ -36,7 +39,18 @@ _OF_TEXTS: Final[Mapping[str, str]] = {
     r"(?:^|-)MISCONF\b": _DISK,
     r"(?:^|-)BUSY\b": "somebody's script or function keeps Redis busy: SCRIPT KILL or FUNCTION KILL ends it",
     r"(?:^|-)NOREPLICAS\b": "Redis wants replicas that are not there: bring them back, or lower min-replicas-to-write",
-    r"(?:^|-)CLUSTERDOWN\b": "the cluster lacks servers for some slots: see CLUSTER INFO",
+    r"(?:^|-)CLUSTERDOWN\b": _SLOTS,
+    r"(?:^|-)(?:MOVED|ASK|CROSSSLOT)\b": _CLUSTER,
+    "undeclared key": (
+        "this server lets scripts use only keys that they are given, and Lowkiq's find more: start Dragonfly with "
+        "--default_lua_flags=allow-undeclared-keys"
+    ),
+    "unknown command": (
+        "this server, or a proxy before it, knows no such command, which Lowkiq needs: allow it there, or give the URL "
+        "of a Redis or Valkey that does"
+    ),
+    r"not resolved|[Nn]ame resolution|Name or service not known|nodename nor servname|No address associated": _NAME,
+    "No connection available": "all connections are in use: raise max_connections in the URL, or leave it out",
 }
 #: Class of error → what to do; the first that fits counts.
 _OF_KINDS: Final[Mapping[type[Exception], str]] = {
@@ -45,6 +59,10 @@ _OF_KINDS: Final[Mapping[type[Exception], str]] = {
     exceptions.BusyLoadingError: "Redis is reading its data after a start: wait, nodes do the same",
     exceptions.NoPermissionError: _RIGHTS,
     exceptions.ReadOnlyError: _REPLICA,
+    exceptions.MasterDownError: _REPLICA,
+    exceptions.ClusterDownError: _SLOTS,
+    exceptions.AskError: _CLUSTER,
+    exceptions.ClusterCrossSlotError: _CLUSTER,
     exceptions.OutOfMemoryError: _MEMORY,
     exceptions.TimeoutError: _SILENT,
     exceptions.ConnectionError: UNREACHABLE,

@@ -9,12 +9,17 @@ from contextvars import ContextVar, Token
 from typing import Any, Final, Self, TypeVar
 
 import redis
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.backoff import AbstractBackoff
 from redis.retry import Retry
 
 from lowkiq import clock
+from lowkiq.transport.addresses import ByAddress
 
 T = TypeVar("T")
+
+#: The part of its time that a push's first try has: a connection that something between has forgotten in silence looks
+#: like a server that is slow. What is repeated is applied once.
+FIRST_TRY: Final = 0.5
 
 #: That of the push which this thread or task is at; None for all else that talks to Redis.
 _current: Final[ContextVar[Patience | None]] = ContextVar("patience", default=None)
@@ -23,10 +28,10 @@ _current: Final[ContextVar[Patience | None]] = ContextVar("patience", default=No
 class Patience:
     """While it is entered, what this thread or task sends to Redis waits for at most so many seconds for an answer."""
 
-    __slots__ = ("_token", "seconds", "since", "was_sent")
+    __slots__ = ("_token", "first_try", "seconds", "since", "was_sent")
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+        self.seconds, self.first_try = seconds, seconds * FIRST_TRY
         #: True once Redis may have got some of what is pushed.
         self.was_sent = False
         self.since = clock.monotonic()
@@ -69,11 +74,16 @@ def within(seconds: float | None) -> float | None:
     return left if seconds is None else min(seconds, left)
 
 
-def sending(connection: Any) -> None:
-    """Has a connection wait for its replies no longer than may be; called right before something is sent."""
+def sending(connection: Any, is_first: bool = False) -> None:
+    """
+    Has a connection wait for its replies no longer than may be; called right before something is sent, `is_first` if it
+    would be sent again.
+    """
     timeout = connection.socket_timeout
     if held := _current.get():
         timeout = within(timeout)
+        if is_first and timeout and timeout > held.first_try:
+            timeout = held.first_try
         held.was_sent = True
     socket = connection._sock
     if socket.gettimeout() != timeout:
@@ -125,11 +135,11 @@ class Patient:
             self.socket_connect_timeout, self.socket_timeout = usual
 
 
-class _TcpConnection(Patient, redis.Connection):
+class _TcpConnection(Patient, ByAddress):
     pass
 
 
-class _TlsConnection(Patient, redis.SSLConnection):
+class _TlsConnection(Patient, redis.SSLConnection, ByAddress):
     pass
 
 
@@ -138,7 +148,11 @@ class _UnixConnection(Patient, redis.UnixDomainSocketConnection):
 
 
 #: redis-py's class of connections → ours.
-PATIENT: Final[dict[type, type]] = {kind.__mro__[2]: kind for kind in (_TcpConnection, _TlsConnection, _UnixConnection)}
+PATIENT: Final[dict[type, type]] = {
+    redis.Connection: _TcpConnection,
+    redis.SSLConnection: _TlsConnection,
+    redis.UnixDomainSocketConnection: _UnixConnection,
+}
 
 
 def make_patient(pool: Any) -> Any:
@@ -147,11 +161,17 @@ def make_patient(pool: Any) -> Any:
     return pool
 
 
-class PatientBackoff(ExponentialWithJitterBackoff):
-    """Pauses no longer than the push has time."""
+class PatientBackoff(AbstractBackoff):
+    """Pauses as another does, but no longer than the push has time."""
+
+    def __init__(self, backoff: AbstractBackoff) -> None:
+        self._backoff = backoff
+
+    def reset(self) -> None:
+        self._backoff.reset()  # type: ignore[no-untyped-call]
 
     def compute(self, failures: int) -> float:
-        pause: float = super().compute(failures)
+        pause: float = self._backoff.compute(failures)
         held = _current.get()
         return min(pause, held.left) if held else pause
 

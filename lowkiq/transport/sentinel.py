@@ -15,7 +15,9 @@ from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConn
 
 from lowkiq import clock
 from lowkiq.redis_url import Target
-from lowkiq.transport.patience import Patient, within
+from lowkiq.transport.addresses import ByAddress
+from lowkiq.transport.patience import PATIENT, Patient, within
+from lowkiq.transport.server import close_idle
 
 #: Seconds to wait for a sentinel, before the next is asked.
 SENTINEL_TIMEOUT: Final = 1.0
@@ -24,7 +26,7 @@ SENTINEL_TIMEOUT: Final = 1.0
 FOLLOW_INTERVAL: Final = 1.0
 
 
-class _Connection(Patient, SentinelManagedConnection):
+class _Asking(Patient, SentinelManagedConnection):
     """Asks the sentinels whenever it connects: redis-py's own does not when a command finds the connection cut."""
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
@@ -33,11 +35,18 @@ class _Connection(Patient, SentinelManagedConnection):
         super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
 
 
-class _TlsConnection(_Connection, SentinelManagedSSLConnection):
+class _Connection(_Asking, ByAddress):
     pass
 
 
-class _ToSentinel(Patient, redis.Connection):
+class _TlsConnection(_Asking, SentinelManagedSSLConnection, ByAddress):
+    pass
+
+
+PATIENT.update({SentinelManagedConnection: _Connection, SentinelManagedSSLConnection: _TlsConnection})
+
+
+class _Bounded(Patient, redis.Connection):
     """Waits for a sentinel no longer than the push has that asks."""
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
@@ -46,7 +55,11 @@ class _ToSentinel(Patient, redis.Connection):
         super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
 
 
-class _TlsToSentinel(_ToSentinel, redis.SSLConnection):
+class _ToSentinel(_Bounded, ByAddress):
+    pass
+
+
+class _TlsToSentinel(_Bounded, redis.SSLConnection, ByAddress):
     pass
 
 
@@ -62,6 +75,13 @@ class _Pool(SentinelConnectionPool, redis.BlockingConnectionPool):
         self.follow()
         get: Any = super().get_connection
         return get(*arguments, **options)
+
+    def disconnect(self, inuse_connections: bool = True) -> None:
+        """With False, as redis-py calls it when another is the primary, of those that are idle."""
+        if inuse_connections:
+            super().disconnect()
+        else:
+            close_idle(self)
 
     def follow(self, interval: float = 1.0) -> None:
         """

@@ -12,7 +12,7 @@ from hiredis import pack_command
 from redis.connection import Connection, UnixDomainSocketConnection
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
-from lowkiq.transport.patience import sending, sent
+from lowkiq.transport.patience import PatientRetry, sending, sent
 
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
@@ -25,6 +25,7 @@ UNPARSED: Final = SCRIPTS | {"HMGET"}
 PART: Final = 16_384
 #: In parts of the time after which a look at the sentinels is due: who asks before it sends looks before that would.
 SOON: Final = 0.9
+TIMEOUTS: Final = (redis.TimeoutError, TimeoutError)
 
 
 class Replicas(NamedTuple):
@@ -100,9 +101,10 @@ class Server:
     def _leave_if_demoted(self, error: ResponseError) -> None:
         """A primary that has become a replica would refuse for ever, while another may have its name in the URL."""
         if isinstance(error, ReadOnlyError) or "-READONLY" in str(error):  # the latter is Redis 6.2's, of a script
-            self._client.connection_pool.disconnect(inuse_connections=False)
             if self.connections:
                 self.connections.leave()
+            else:
+                close_idle(self._client.connection_pool)
 
 
 class Connections:
@@ -119,6 +121,8 @@ class Connections:
         self.pool: Any = pool
         #: Of a pool that Sentinel tells which server is the primary: looks, now and then, whether it is another.
         self._follow: Callable[..., None] | None = getattr(pool, "follow", None)
+        #: Whether what a push sends is sent again when no reply comes.
+        self._repeats = isinstance(getattr(pool, "connection_kwargs", {}).get("retry"), PatientRetry)
         self._most_idle = pool.max_connections // 2
         self._lock = threading.Lock()
         self._idle: list[Any] = []
@@ -155,9 +159,11 @@ class Connections:
         connection = self._take()
         try:
             try:
-                return _exchange(connection, parts, count)
+                return _exchange(connection, parts, count, self._repeats)
             except (RedisError, OSError) as error:
                 self._losses += 1
+                if isinstance(error, TIMEOUTS):  # whatever has forgotten this one may have forgotten the others
+                    self.leave()
                 return _repeat(connection, parts, count, error)
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
@@ -166,7 +172,8 @@ class Connections:
             self._give_back(connection)
 
     def leave(self) -> None:
-        """Closes idle connections; they are opened again when they are needed."""
+        """Closes idle connections, here and in the pool; they are opened again when they are needed."""
+        close_idle(self.pool)
         with self._lock:
             for connection in self._idle:
                 connection.disconnect()
@@ -217,10 +224,22 @@ class _Parts:
             yield b"".join(part)
 
 
-def _exchange(connection: Any, parts: Iterable[bytes], count: int) -> list[Any]:
+def close_idle(pool: Any) -> None:
+    """Closes what is idle in a pool. That of redis-py before 7 whose users wait would close what is in use as well."""
+    if isinstance(pool, redis.BlockingConnectionPool):
+        waiting: Any = pool.pool
+        with waiting.mutex:
+            for connection in waiting.queue:
+                if connection:
+                    connection.disconnect()
+    elif isinstance(pool, redis.ConnectionPool):
+        pool.disconnect(inuse_connections=False)
+
+
+def _exchange(connection: Any, parts: Iterable[bytes], count: int, is_first: bool = False) -> list[Any]:
     if not connection._sock:
         connection.connect()
-    sending(connection)
+    sending(connection, is_first)
     connection.send_packed_command(parts)
     return read_replies(connection, count)
 

@@ -17,6 +17,7 @@ from lowkiq.node.doorbell import CANCEL, Doorbell
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.threads import leases_of
 from lowkiq.queue.call import Call
+from lowkiq.transport import subscription
 from tests.node.driven import acquire, runtime_of, thread_of
 from tests.support import wait_until
 
@@ -67,8 +68,8 @@ def running(thread: Doorbell | LeaseKeeper) -> Iterator[None]:
 
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LISTEN", "SILENCE", "RETRY"):
-        monkeypatch.setattr(doorbell, name, 0.02)
+    for module, name in ((doorbell, "LISTEN"), (doorbell, "RETRY"), (subscription, "SILENCE")):
+        monkeypatch.setattr(module, name, 0.02)
 
 
 @pytest.mark.usefixtures("impatience")
@@ -82,7 +83,7 @@ def test_an_end_that_answers_is_asked_again_and_again(app: Lowkiq) -> None:
 @pytest.mark.usefixtures("impatience")
 def test_an_end_that_does_not_answer_is_left(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that something between has forgotten looks like one on which nobody speaks."""
-    monkeypatch.setattr(doorbell, "ANSWER", 0.02)
+    monkeypatch.setattr(subscription, "ANSWER", 0.02)
     client = Watched(app, is_mute=True)
     with listening(app, client):
         wait_until(lambda: client.subscriptions >= 3)

@@ -12,10 +12,10 @@ import redis
 from fakeredis import FakeRedis
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, ResponseError
+from redis.exceptions import InvalidResponse, ReadOnlyError, ResponseError
 from redis.retry import Retry
 
-from lowkiq.transport.server import PART, Connections
+from lowkiq.transport.server import PART, Connections, Server
 from tests.support import wait_until
 
 
@@ -194,3 +194,20 @@ def test_the_clients_own_commands_find_a_connection_after_every_thread_has_talke
     run_at_once([threading.Thread(target=talk) for _ in range(number)])
     assert client.ping()
     pool.disconnect()
+
+
+class OlderPool(redis.BlockingConnectionPool):
+    """As redis-py before 7 has it, which Celery's `redis` extra asks for."""
+
+    def disconnect(self) -> None:  # type: ignore[override]
+        super().disconnect()
+
+
+def test_idle_connections_are_closed_whatever_redis_py_calls_it(redis_server) -> None:
+    pool = OlderPool.from_url(redis_server.url, max_connections=4)
+    idle, used = pool.get_connection(), pool.get_connection()
+    pool.release(idle)
+    server = Server(redis.Redis.from_pool(pool))
+    server._leave_if_demoted(ReadOnlyError("You can't write against a read only replica."))
+    assert idle._sock is None and used._sock is not None
+    used.disconnect()

@@ -242,3 +242,19 @@ def test_a_rate_is_kept_in_a_slot_of_its_own(app: Lowkiq) -> None:
     assert sorted(id[0] for id in started) == [*"aabbcc"]
     waiting = read_waiting(app.caller, app.settings.namespace, ["rated"], redis_time(app.caller))
     assert waiting["rated"].jobs == 9
+
+
+def test_events_go_on_after_a_failover_and_tell_of_a_gap(well: RedisCluster, app: Lowkiq) -> None:
+    """Who listens asks nothing else of the cluster: nobody but itself learns who answers now."""
+    worker = app.worker(queue_name="jobs", shards_count=3)(lambda _: None)
+    with app.events() as events:
+        assert events._subscription
+        port = events._subscription._pubsub.connection.port
+        dead = next(member for member in well.members if member.port == port)
+        dead.kill()
+        wait_until(lambda: (event := events.next(1)) and event.kind == "gap", within=60)
+        other = Lowkiq(redis_url=well.url, namespace=app.settings.namespace)
+        wait_until(well.is_well, within=60)
+        other.worker(queue_name=worker.queue_name, shards_count=3)(lambda _: None).perform_async([{"id": 1}])
+        other.close()
+        wait_until(lambda: (event := events.next(1)) and event.kind == "pushed", within=60)

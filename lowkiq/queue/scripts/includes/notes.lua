@@ -10,9 +10,10 @@ local noting, watched, tracked = {}, {}, {} -- by shard
 
 local function is_noting(P)
   if noting[P] == nil then
-    watched[P] = redis.call('EXISTS', P .. 'watch') == 1
+    local mark = redis.pcall('GET', P .. 'watch')
+    watched[P] = type(mark) == 'string' and mark -- the database's part in the channel's name
     tracked[P] = redis.call('EXISTS', P .. 'tracks') == 1
-    noting[P] = watched[P] or tracked[P]
+    noting[P] = watched[P] ~= false or tracked[P]
   end
   return noting[P]
 end
@@ -24,7 +25,7 @@ local function note(P, kind, id, node, detail)
     local namespace, queue = string.match(P, '^(.-):{([^@]*)') -- whatever its generation
     queue = string.gsub(queue, ':%d+}:$', '')
     -- A user who may not publish loses no job by it.
-    redis.pcall('PUBLISH', namespace .. ':bell:events:' .. queue, #id .. ' ' .. id .. text)
+    redis.pcall('PUBLISH', namespace .. ':bell:events' .. watched[P] .. ':' .. queue, #id .. ' ' .. id .. text)
   end
   if tracked[P] and redis.call('HEXISTS', P .. 'tracks', id) == 1 then
     local is_first = redis.call('HINCRBY', P .. 'tracks', id, 1) <= KEPT

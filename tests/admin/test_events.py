@@ -1,0 +1,26 @@
+"""Events: who listens hears what happens in its own database alone; databases of a server share their channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lowkiq import Lowkiq
+from lowkiq.admin.live import set_live
+from tests.support import RedisServer
+
+
+def test_events_of_another_database_are_not_heard(redis_server: RedisServer, make_app: Callable[..., Lowkiq]) -> None:
+    here = make_app()
+    url = f"unix://{redis_server.socket}?db=5"
+    there = make_app(redis_url=url, namespace=here.settings.namespace)
+    workers = [app.worker(queue_name="q")(lambda _: None) for app in (here, there)]
+    with here.events() as heard_here, there.events() as heard_there:
+        for id, app, worker in zip("ab", (here, there), workers, strict=True):
+            worker.perform_async([{"id": id}])
+            set_live(app.caller, here.settings.namespace, "q", {"concurrency": 3}, id)
+        for events, id in ((heard_here, "a"), (heard_there, "b")):
+            event = events.next(60)
+            assert event and (event.kind, event.id) == ("pushed", id)
+            event = events.next(60)
+            assert event and event.kind == "settings_changed" and event.detail.endswith(f"by {id}")
+            assert events.next(0.1) is None

@@ -1,0 +1,87 @@
+"""A name is resolved in bounded time, and each of its addresses has its share."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from lowkiq import Lowkiq, PushFailed, clock
+from lowkiq.transport import addresses
+from tests.support import HOST, free_port
+from tests.transport.kinds.member import Member
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+    server = Member(tmp_path_factory.mktemp("redis"), free_port())
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(params=("url", "user's"))
+def app(server: Member, request: pytest.FixtureRequest) -> Iterator[Lowkiq]:
+    """Reaches the server by a name."""
+    url = f"redis://redis.example:{server.port}/0"
+    way: dict[str, Any] = {"redis_url": url} if request.param == "url" else {"redis": lambda: made_by_hand(server.port)}
+    app = Lowkiq(push_timeout=4, **way)
+    app.worker(queue_name="jobs")(lambda _: None)
+    yield app
+    app.close()
+
+
+def made_by_hand(port: int) -> Any:
+    return redis.Redis("redis.example", port)
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, int]]:
+    """An address whose backlog is full: nobody answers to who connects."""
+    with socket.create_server((HOST, 0), backlog=0) as listener:
+        address = listener.getsockname()
+        others = [socket.socket() for _ in range(4)]
+        for other in others:
+            other.setblocking(False)
+            other.connect_ex(address)
+        yield address
+        for other in others:
+            other.close()
+
+
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, int]) -> None:
+    rows = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in found]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: rows)
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_others(
+    app: Lowkiq, server: Member, silent: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_to(monkeypatch, silent, (HOST, server.port))
+    assert app.workers["jobs"].perform_async([{"id": 1}]).new <= 1
+    assert (HOST, server.port) in addresses._reached.values()
+
+
+def test_a_resolver_that_is_silent_costs_no_more_than_the_push_has_and_is_named(
+    app: Lowkiq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: over.wait(60) and [])
+    began = clock.monotonic()
+    with pytest.raises(PushFailed, match="was not resolved"):
+        app.workers["jobs"].perform_async([{"id": 1}])
+    assert clock.monotonic() - began < 30
+    over.set()
+
+
+def test_a_name_that_nobody_knows_is_told_with_what_to_do(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(PushFailed, match="resolve"):
+        app.workers["jobs"].perform_async([{"id": 1}])

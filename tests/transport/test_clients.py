@@ -1,0 +1,43 @@
+"""What a client may be made with, and what is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from lowkiq import SettingsError
+from lowkiq.settings import Settings
+from lowkiq.transport.connect import client_for_node, client_for_producers, connections_of_node
+from tests.support import HOST
+
+
+def made(most: int) -> Any:
+    return lambda: redis.Redis.from_pool(redis.BlockingConnectionPool(host=HOST, max_connections=most))
+
+
+@pytest.mark.parametrize("way", ["url", "sentinel", "user's"])
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_a_node_with_too_few_connections_is_refused_with_how_many_it_needs(way: str, most: int) -> None:
+    settings = {
+        "url": Settings(redis_url=f"redis://{HOST}:1/0?max_connections={most}"),
+        "sentinel": Settings(redis_url=f"redis+sentinel://{HOST}:1/s/0?max_connections={most}"),
+        "user's": Settings(redis=made(most)),
+    }[way]
+    with pytest.raises(SettingsError, match=f"max_connections is {most}.* make it 15"):
+        client_for_node(settings, connections_of_node(5))
+    client_for_producers(settings)
+
+
+def test_with_few_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    client_for_node(Settings(redis_url=f"redis://{HOST}:1/0?max_connections=6"), connections_of_node(5))
+    assert "few_connections" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+def test_a_client_of_the_users_gets_time_outs_where_it_has_none(timeout: float | None) -> None:
+    settings = Settings(redis=lambda: redis.Redis(HOST, socket_timeout=timeout, socket_connect_timeout=timeout))
+    options = client_for_node(settings, 15).connection_pool.connection_kwargs
+    assert options["socket_timeout"] == (timeout or 5.0)
+    assert options["socket_connect_timeout"] == (timeout or 5.0)
