@@ -205,6 +205,13 @@ def encode_id(id: Any, max_bytes: int, *, errors: str = "strict") -> bytes:
     return data
 
 
+def listed_ids(ids: Any) -> list[Any]:
+    """Ids as a list. Raises TypeError for one id where several are asked for: a text would be taken letter by letter."""
+    if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Iterable):
+        raise TypeError(f"ids must be a list, not {short(ids)} ({type(ids).__name__}): write [{short(ids)}]")
+    return list(ids)
+
+
 def _text_of(id: Any) -> str:
     if isinstance(id, bool) or not isinstance(id, int):
         raise TypeError(f"id must be a string or an integer, not {type(id).__name__}")
