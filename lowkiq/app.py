@@ -21,7 +21,7 @@ from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statistics_of
 from lowkiq.admin.resharding import shards_in_force
 from lowkiq.batch import Batch
-from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
+from lowkiq.errors import SettingsError, short, unknown_queue
 from lowkiq.fewer import Debounce, Equal, Keep
 from lowkiq.hooks import Middleware, is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id, encode_jobs
@@ -36,7 +36,7 @@ from lowkiq.rate import Rate
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
 from lowkiq.recurring import Declared, Recurring, StoredEntries, declared, recurring_target
 from lowkiq.redis_url import parse
-from lowkiq.registration import Registration, W, prepare
+from lowkiq.registration import Registration, W, prepare, unknown_worker_option
 from lowkiq.telemetry import make_telemetry
 from lowkiq.telemetry.texts import with_context
 from lowkiq.transport.cluster import ClusterClient
@@ -109,7 +109,7 @@ class Lowkiq:
         """
         for name in options:
             if name not in OPTIONS:
-                raise unknown_option("option of a worker", name, OPTIONS)
+                raise unknown_worker_option(name)
         if target is None:
             return lambda decorated: self._register(decorated, options)
         return self._register(target, options)
