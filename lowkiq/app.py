@@ -21,7 +21,7 @@ from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statistics_of
 from lowkiq.admin.resharding import shards_in_force
 from lowkiq.batch import Batch
-from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
+from lowkiq.errors import SettingsError, short, unknown_queue
 from lowkiq.fewer import Debounce, Equal, Keep
 from lowkiq.hooks import Middleware, is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id, encode_jobs
@@ -36,7 +36,7 @@ from lowkiq.rate import Rate
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
 from lowkiq.recurring import Declared, Recurring, StoredEntries, declared, recurring_target
 from lowkiq.redis_url import parse
-from lowkiq.registration import Registration, W, prepare
+from lowkiq.registration import Registration, W, prepare, unknown_worker_option
 from lowkiq.telemetry import make_telemetry
 from lowkiq.telemetry.texts import with_context
 from lowkiq.transport.cluster import ClusterClient
@@ -109,7 +109,7 @@ class Lowkiq:
         """
         for name in options:
             if name not in OPTIONS:
-                raise unknown_option("option of a worker", name, OPTIONS)
+                raise unknown_worker_option(name)
         if target is None:
             return lambda decorated: self._register(decorated, options)
         return self._register(target, options)
@@ -127,11 +127,12 @@ class Lowkiq:
     ) -> Callable[[Any], type[Worker[Any]]]:
         """
         Has a job of what it decorates recur: `@app.every("*/5 * * * *", tz="Europe/Berlin")`. That is a worker, or a
-        class or a function that becomes one, be it one without parameters. Nodes set it in Redis as they start, in
+        class or a function that becomes one, be it one without parameters; or a task of lowkiq.celery, which stays one,
+        and whose arguments are the payload, by their names. Nodes set it in Redis as they start, in
         place of what the code had before; people may pause it there.
 
         Args:
-            id: of the job; the name of the queue by default.
+            id: of the job; the name of the queue by default, and of a task what its key says.
             every, payload, offset, tz, missed, backlog: as of `app.recurring.set`.
 
         Raises:
@@ -139,16 +140,22 @@ class Lowkiq:
         """
         rule = make_rule(every, offset=offset, tz=tz, missed=missed, backlog=backlog)
 
-        def declare(target: Any) -> type[Worker[Any]]:
+        def declare(target: Any) -> Any:
             is_known = isinstance(target, type) and target in self.workers.values()
-            worker: type[Worker[Any]] = target if is_known else self.worker(recurring_target(target))
-            row = declared(self, worker, {"id": worker.queue_name if id is None else id, "payload": payload}, rule)
+            is_task = hasattr(target, "recurring_job")  # of lowkiq.celery: it has a worker already
+            worker = target.worker if is_task else target if is_known else self.worker(recurring_target(target))
+            job: NewJob = {"id": worker.queue_name, "payload": payload}
+            if is_task:
+                job = target.recurring_job(payload)
+            if id is not None:
+                job["id"] = id
+            row = declared(self, worker, job, rule)
             if any((one.worker, one.job.id) == (worker, row.job.id) for one in self._declared):
                 raise SettingsError(
                     f"{worker.queue_name} has two jobs that recur as {short(row.job.id.decode())}: give each an id"
                 )
             self._declared.append(row)
-            return worker
+            return target if is_task else worker
 
         return declare
 

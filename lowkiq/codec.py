@@ -8,10 +8,18 @@ from typing import Any, Final
 
 import msgspec
 
+from lowkiq import usual
 from lowkiq.errors import class_name
 
 #: Sorted keys: {"a": 1, "b": 2} and {"b": 2, "a": 1} are one payload.
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=usual.encodable).encode
+
+_NESTED: Final = "payload is nested too deeply, or contains itself"
+_EXACT: Final = frozenset({str, int, float, bool, type(None), list, tuple, dict})
+#: Integers of fewer bits are printed, whatever CPython's limit is.
+_MANY_BITS: Final = 2_000
+#: What an encoder raises.
+ENCODING: Final = (TypeError, ValueError, OverflowError, msgspec.MsgspecError)
 
 #: Bytes of a payload that is named by itself.
 LONGEST_NAME: Final = 1_000
@@ -23,7 +31,8 @@ load_payload: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
 def dump_payload(payload: Any) -> bytes:
     """
     Canonical JSON. What JSON can't hold is refused rather than changed on the way (msgspec alone would turn NaN into
-    null, a set into a list, a date into a string). A tuple becomes a list, as in the standard library.
+    null, a set into a list, a date into a string). A tuple becomes a list, as in the standard library, and an instance
+    of a subclass of str, int or float, or a scalar of NumPy's, what it is.
 
     Raises:
         ValueError: names the place and the type of what can't be held.
@@ -33,11 +42,14 @@ def dump_payload(payload: Any) -> bytes:
         # What comes back equal was JSON: much faster than checking each value.
         if load_payload(data) == payload:
             return data
-        _require_json(payload, "payload")
+        require_json(payload)
     except RecursionError:
-        raise ValueError("payload is nested too deeply, or contains itself") from None
-    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-        _require_json(payload, "payload")
+        raise ValueError(_NESTED) from None
+    except ENCODING as error:
+        try:
+            require_json(payload)
+        except RecursionError:
+            raise ValueError(_NESTED) from None
         raise ValueError(str(error)) from error
     return data
 
@@ -93,23 +105,48 @@ def error_text(error: BaseException, format: Callable[[BaseException], str] = fo
         return f"{class_name(error)} (which could not be formatted: {class_name(broken)})"
 
 
-def _require_json(value: Any, path: str) -> None:
+def require_json(value: Any, path: str = "payload") -> None:
+    """Raises ValueError for the first of what JSON can't hold, with its place."""
+    kind = type(value)
+    if kind not in _EXACT:
+        value = usual.usual(value)
+        if value.__class__ is not type(value):  # a proxy, such as Django's SimpleLazyObject
+            raise _unheld(path, kind)
     match value:
-        case None | bool() | str():
+        case None | bool():
             pass
-        case float() if not math.isfinite(value):
-            raise ValueError(f"{path} is {value}, which JSON can't hold")
-        case int() | float():
-            pass
+        case str() | int() | float():
+            _require_writable(value, path)
         case dict():
             for key, item in value.items():
-                if not isinstance(key, str):
-                    raise ValueError(f"{path} has the key {key!r} ({type(key).__name__}); JSON's keys are strings")
-                _require_json(item, f"{path}[{key!r}]")
+                if not issubclass(type(key), str):
+                    raise ValueError(f"{path} has the key {key!r:.60} ({type(key).__name__}); JSON's keys are strings")
+                _require_writable(key, f"a key of {path}")
+                require_json(item, f"{path}[{key!r}]")
         case list() | tuple():
             for index, item in enumerate(value):
-                _require_json(item, f"{path}[{index}]")
+                require_json(item, f"{path}[{index}]")
         case _:
-            raise ValueError(
-                f"{path} is a {type(value).__name__}, which JSON can't hold; convert it or set dump_payload"
-            )
+            raise _unheld(path, kind)
+
+
+def _require_writable(value: str | float, path: str) -> None:
+    if isinstance(value, str):
+        if value.isascii():
+            return
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{path} is {value!r:.60}, which can't be written in UTF-8: escape it first") from None
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{path} is {value}, which JSON can't hold")
+    elif value.bit_length() > _MANY_BITS:
+        try:
+            str(value)
+        except ValueError:  # CPython's limit of digits
+            raise ValueError(f"{path} is an integer of more than 4,300 digits: make it a string") from None
+
+
+def _unheld(path: str, kind: type) -> ValueError:
+    return ValueError(f"{path} is a {kind.__name__}, which JSON can't hold; convert it or set dump_payload")

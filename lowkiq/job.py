@@ -15,6 +15,7 @@ from lowkiq.after import NameOf, circle, names_of, part_name, word_of
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, short, unknown_option
 from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
+from lowkiq.usual import usual
 
 #: How the bytes of an id that is no UTF-8 are kept in a string: those of a job that was read are found again by it.
 KEPT_BYTES: Final = "surrogateescape"
@@ -206,11 +207,19 @@ def encode_id(id: Any, max_bytes: int, *, errors: str = "strict") -> bytes:
     return data
 
 
+def listed_ids(ids: Any) -> list[Any]:
+    """Ids as a list. Raises TypeError for what is none: the letters of a text would be taken for ids."""
+    if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Iterable):
+        raise TypeError(f"ids must be a list, not {short(ids)} ({type(ids).__name__}): write [{short(ids)}]")
+    return list(ids)
+
+
 def _text_of(id: Any) -> str:
-    if isinstance(id, bool) or not isinstance(id, int):
+    known = usual(id)
+    if isinstance(known, bool) or not isinstance(known, int):
         raise TypeError(f"id must be a string or an integer, not {type(id).__name__}")
     try:
-        return str(id)
+        return str(known)
     except ValueError:  # CPython's limit of digits
         raise ValueError("id is an integer of more than 4,300 digits: hash it") from None
 
@@ -247,6 +256,9 @@ def _due(job: Mapping[str, Any]) -> str:
 
 def _perform_in(value: Any) -> str:
     if isinstance(value, datetime.datetime):
+        value = usual(value)
+        if value != value:  # noqa: PLR0124 (pandas' NaT)
+            raise ValueError(f"perform_in is {value}, which is no time: leave it out for now, or give one")
         if value.utcoffset() is None:
             raise ValueError(_naive(value))
         value = value.timestamp()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import functools
 import inspect
@@ -10,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
 from lowkiq.admin.options import RANGES, check_option
-from lowkiq.errors import SettingsError, short
+from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.fewer import Fewer, check_equal, check_fewer
 from lowkiq.settings import NAME, Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
@@ -23,6 +24,35 @@ W = TypeVar("W", bound=type[Worker[Any]])
 
 #: Short words that a worker may have attributes like: they are no misspelt options.
 _COMMON: Final = ("id", "score")
+#: Options as other job processors call them → what is meant here.
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("queue", "queue_as", "task_queue"), "did you mean `queue_name`?"),
+    **dict.fromkeys(("max_retries", "retries", "retry_limit"), "did you mean `max_retry_count`?"),
+    **dict.fromkeys(("max_attempts", "max_tries"), "did you mean `max_retry_count`, which is one less?"),
+    **dict.fromkeys(
+        ("timeout", "time_limit", "soft_time_limit", "hard_time_limit", "job_timeout", "execution_timeout"),
+        "did you mean `perform_timeout`?",
+    ),
+    **dict.fromkeys(
+        ("autoretry_for", "backoff", "default_retry_delay", "min_backoff", "max_backoff", "retry_backoff",
+         "retry_backoff_max", "retry_delay", "retry_jitter", "retry_kwargs", "retry_policy"),
+        "did you mean `retry`?",
+    ),
+    **dict.fromkeys(("rate_limit", "rate_limits"), "did you mean `rate`?"),
+    **dict.fromkeys(("max_concurrency", "max_concurrent", "concurrency_limit", "global_concurrency", "max_instances"),
+                    "did you mean `max_running`?"),
+    **dict.fromkeys(("threads", "workers"), "did you mean `concurrency`?"),
+    **dict.fromkeys(("countdown", "eta", "schedule_in"), 'a push says when: {"id": 17, "delay": 60}'),
+    **dict.fromkeys(("unique", "unique_for", "unique_until", "unique_by"),
+                    "an id is queued once and runs once at a time, whatever is pushed: leave it out"),
+    **dict.fromkeys(("acks_late", "reject_on_worker_lost", "task_acks_late"),
+                    "a job whose node dies runs again in any case: leave it out"),
+    **dict.fromkeys(("ignore_result", "store_results", "result_ttl", "keep_result"),
+                    "results are not kept: leave it out"),
+    "priority": "threads are shared out among queues by `lowkiq-supervisor --queues NAME=8,…`",
+}  # fmt: skip
+#: The kinds of values that options have elsewhere: an attribute that is a queue.Queue, a method or a property is none.
+_PLAIN: Final = (bool, int, float, str, tuple, list, dict, datetime.timedelta, type(None))
 
 
 class Registration(Protocol):
@@ -88,13 +118,17 @@ def _payload_type(label: str, worker: type[Worker[Any]], types: Types) -> Any:
 
 
 def _check_options(label: str, worker: type[Worker[Any]]) -> None:
-    """Raises SettingsError for an option that can't be used, or one that is nearly the name of an option."""
+    """Raises SettingsError for an option that can't be used, or an attribute that seems to be meant as one."""
     known = [name for name in OPTIONS if name not in _COMMON]
-    for name in vars(worker):
-        if name not in OPTIONS and not name.startswith("_") and not hasattr(Worker, name):
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
-            if close:
-                raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
+    for name, value in _own_attributes(worker).items():
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+        if name in _ELSEWHERE and isinstance(value, _PLAIN):
+            raise SettingsError(
+                f"{label}: unknown option `{name}`, {_ELSEWHERE[name]} (An attribute of your own needs another name, "
+                f"such as `_{name}`)"
+            )
+        if close:
+            raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
     _check_queue_name(label, worker.queue_name)
     for name in (*RANGES, "perform_timeout", "rate", "retry", "when_exhausted"):
         check_option(label, name, getattr(worker, name))
@@ -118,6 +152,20 @@ def _check_queue_name(label: str, name: Any) -> None:
         raise SettingsError(
             f"{label}: queue_name {name!r} is a step in a path, no browser would find its page; set one"
         )
+
+
+def _own_attributes(worker: type[Worker[Any]]) -> dict[str, Any]:
+    """What a class and its bases have beside what a Worker has, as far as it is public."""
+    bases = [cls for cls in reversed(worker.__mro__) if cls not in Worker.__mro__]
+    found = {name: value for cls in bases for name, value in vars(cls).items()}
+    return {name: value for name, value in found.items() if not name.startswith("_") and not hasattr(Worker, name)}
+
+
+def unknown_worker_option(name: str) -> SettingsError:
+    """The error for a name that is no option of a worker, with what it is called here, if other processors have it."""
+    if name in _ELSEWHERE:
+        return SettingsError(f"unknown option of a worker `{name}`, {_ELSEWHERE[name]}")
+    return unknown_option("option of a worker", name, OPTIONS)
 
 
 def _check_function(label: str, function: Any, of: str, example: str) -> None:

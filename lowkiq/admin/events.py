@@ -17,8 +17,8 @@ from lowkiq import clock
 from lowkiq.admin.jobs.tracking import parse_note
 from lowkiq.admin.metrics import read_layouts
 from lowkiq.admin.publishing import Event, channel_of, mark_of_database
-from lowkiq.errors import unknown_option
-from lowkiq.job import KEPT_BYTES
+from lowkiq.errors import short, unknown_option
+from lowkiq.job import KEPT_BYTES, listed_ids
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import shards_of
@@ -56,13 +56,15 @@ class Events:
         ids: Collection[str | int] | None = None,
         kinds: Collection[str] | None = None,
     ) -> None:
+        if isinstance(kinds, str):
+            raise TypeError(f"kinds must be a list, not {short(kinds)}: write kinds=[{short(kinds)}]")
         for kind in kinds or ():
             if kind not in KINDS:
                 raise unknown_option("kind of event", kind, KINDS)
         self._caller, self._queues = caller, dict(queues)
         self._channels = {channel_of(caller, namespace, queue).encode(): queue for queue in queues}
         self._namespace, self._layouts = namespace, dict(queues)
-        self._ids = None if ids is None else {str(id) for id in ids}
+        self._ids = None if ids is None else set(map(str, listed_ids(ids)))
         self._kinds = None if kinds is None else {*kinds, "gap"}
         self._subscription: Subscription | None = None
         self._heard_of: set[bytes] = set()

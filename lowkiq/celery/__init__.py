@@ -20,6 +20,7 @@ from lowkiq.celery.retrying import Rules
 from lowkiq.celery.tasks import Bound, Request, Sent, Task
 from lowkiq.errors import AppNotFound, SettingsError, short
 from lowkiq.importing import only_app
+from lowkiq.types.annotations import plain_function
 from lowkiq.worker import OPTIONS
 
 __all__ = ["Bound", "MaxRetriesExceededError", "NotSupported", "Request", "Sent", "Task", "task"]
@@ -64,8 +65,9 @@ def task(
         app: the application; without it, the only one among the names of the module that the function is in.
         merge: calls with equal arguments that wait at the same time are one. False: each call counts.
         options: `name` (as Celery has it: module.function), `queue` (one that several tasks share, whose calls of a key
-            are then in one order; without it a task has a queue of its own, by its name), how it is retried, as in
-            Celery (max_retries, default_retry_delay, autoretry_for, dont_autoretry_for, retry_kwargs, retry_backoff,
+            are then in one order; without it a task has a queue of its own, by its name), `shared_key` (True: keys of
+            other names than those of the queue's other tasks are ids of the same), how it is retried, as in Celery
+            (max_retries, default_retry_delay, autoretry_for, dont_autoretry_for, retry_kwargs, retry_backoff,
             retry_backoff_max, retry_jitter), and those of a worker of Lowkiq (shards_count, concurrency, max_running,
             perform_timeout, isolation, rate, throttle, debounce, fair_by, keep,
             equal).
@@ -89,7 +91,7 @@ def _task(
     if not inspect.isfunction(function):
         raise SettingsError(f"{short(function)} is no function: put @lowkiq.celery.task(key=…) right above a `def`")
     name = options.pop("name", None) or f"{function.__module__}.{function.__name__}"
-    queue = options.pop("queue", None)
+    queue, is_shared_key = options.pop("queue", None), options.pop("shared_key", False)
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise SettingsError(f"task {name} must be a plain function: write `async def` ones as a worker, @app.worker")
     if not isinstance(key, str) and not callable(key):
@@ -100,12 +102,15 @@ def _task(
     rules = Rules(**{rule: options.pop(rule) for rule in _RULES if rule in options})
     own = worker_options(name, options, OPTIONS)
     calls = Calls(name, function, key, skipped=int(is_bound), merge=merge)
-    return Task(function, name, TaskQueue.of(chosen, name, queue, own), calls, rules, is_bound=is_bound)
+    of_queue = TaskQueue.of(chosen, name, queue, own)
+    of_queue.require_one_key(name, key, is_said=is_shared_key)
+    return Task(function, name, of_queue, calls, rules, is_bound=is_bound)
 
 
 def _found_app(name: str, function: Any) -> Lowkiq:
-    """The only application that the function's module has by now."""
+    """The only application that the function's module has by now; under decorators, which may be other modules'."""
+    plain = plain_function(function)
     try:
-        return only_app(function.__module__, function.__globals__)
+        return only_app(plain.__module__, plain.__globals__)
     except AppNotFound as error:
         raise AppNotFound(f"task {name}: {error}; or say app=") from None

@@ -10,6 +10,7 @@ from uuid import uuid4
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, SettingsError, short
 from lowkiq.job import NewJob
+from lowkiq.usual import usual
 
 #: Key of a payload that tells calls with equal arguments apart. No parameter is called so.
 TOKEN: Final = "__call__"  # noqa: S105 (it is no secret)
@@ -90,6 +91,7 @@ class Calls:
                 id = self._key(**arguments, **more)
             except Exception as error:
                 raise InvalidJob(f"task {self._name}: key= failed: {error_text(error)}") from error
+        id = usual(id)
         if isinstance(id, bool) or not isinstance(id, str | int):
             raise InvalidJob(
                 f"task {self._name}: key={short(self._key)} gave {short(id)} ({type(id).__name__}): it must give a "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from lowkiq.app import Lowkiq
@@ -19,6 +20,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
 TASK: Final = "__task__"
 
 Perform = Callable[[Any], None]
+Check = Callable[[Any], object]
 
 
 class TaskQueue:
@@ -31,7 +33,9 @@ class TaskQueue:
 
     def __init__(self, app: Lowkiq, queue: str, options: Mapping[str, Any], *, is_shared: bool) -> None:
         self._is_shared = is_shared
-        self._performs: dict[str, Perform] = {}
+        self._tasks: dict[str, tuple[Perform, Check]] = {}
+        #: What the first task in it is keyed by.
+        self._key: Any = None
 
         def perform(_: Any, payloads: list[Any]) -> None:
             for payload in payloads:  # one, unless somebody else than a node calls this
@@ -41,6 +45,8 @@ class TaskQueue:
         #: Its worker.
         self.worker: type[Worker[Any]] = app.worker(queue_name=queue, **options, **OPTIONS)(perform)
         self.worker.task_queue = self  # type: ignore[attr-defined]
+        dump = self.worker.codec.dump
+        self.worker.codec = replace(self.worker.codec, dump=lambda payload: dump(self._checked(payload)))
 
     @classmethod
     def of(cls, app: Lowkiq, name: str, queue: str | None, options: Mapping[str, Any]) -> TaskQueue:
@@ -59,26 +65,61 @@ class TaskQueue:
             )
         return known
 
-    def add(self, name: str, perform: Perform) -> None:
-        """Lets a task have its payloads."""
-        if name in self._performs:
+    def require_one_key(self, name: str, key: Any, *, is_said: bool) -> None:
+        """
+        Raises SettingsError for a task with another key than that of the first one here: they would wait for each
+        other where their ids happen to be equal.
+        """
+        if not self._tasks:
+            self._key = key
+        elif key != self._key and not is_said:
+            raise SettingsError(
+                f"task {name} has key={short(key)}, and queue {self.worker.queue_name} has a task with "
+                f"key={short(self._key)}: their calls of equal ids would run in one order, and wait for each other. "
+                "Leave queue= out, or give it another; if these are ids of the same things, say shared_key=True"
+            )
+
+    def add(self, name: str, perform: Perform, check: Check) -> None:
+        """
+        Lets a task have its payloads.
+
+        Args:
+            check: raises TypeError for a payload that it can't be called with.
+        """
+        if name in self._tasks:
             raise SettingsError(
                 f"task {name} is in queue {self.worker.queue_name} already: give one of them another name="
             )
-        self._performs[name] = perform
+        self._tasks[name] = perform, check
 
     def named(self, name: str, payload: dict[str, Any]) -> dict[str, Any]:
         """A payload of a task as it is pushed."""
         return payload | {TASK: name} if self._is_shared else payload
 
+    def _checked(self, payload: Any) -> Any:
+        """A payload that somebody has made by hand, or a task has. Raises TypeError for one that no task here takes."""
+        (_, check), arguments = self._task_of(payload)
+        check(arguments)
+        return payload
+
     def _perform(self, payload: Any) -> None:
-        if not self._is_shared:
-            (perform,) = self._performs.values()
-            return perform(payload)
+        (perform, _), arguments = self._task_of(payload)
+        perform(arguments)
+
+    def _task_of(self, payload: Any) -> tuple[tuple[Perform, Check], Any]:
+        """The task that a payload is for, and its arguments. Where there is one task, its name may be missing."""
+        if not self._is_shared or (len(self._tasks) == 1 and not (isinstance(payload, dict) and TASK in payload)):
+            (task,) = self._tasks.values()
+            return task, payload
         name = payload.get(TASK) if isinstance(payload, dict) else None
-        if name not in self._performs:
+        if name is None:
             raise TypeError(
-                f"queue {self.worker.queue_name} has no task {short(name)}; it has {', '.join(self._performs)}: import "
+                f"queue {self.worker.queue_name} is shared by {', '.join(self._tasks)}: name one of them in the "
+                f'payload, as {{"{TASK}": "{next(iter(self._tasks))}", …}}, beside its arguments'
+            )
+        if name not in self._tasks:
+            raise TypeError(
+                f"queue {self.worker.queue_name} has no task {short(name)}; it has {', '.join(self._tasks)}: import "
                 "the module that has it"
             )
-        return self._performs[name]({key: value for key, value in payload.items() if key != TASK})
+        return self._tasks[name], {key: value for key, value in payload.items() if key != TASK}

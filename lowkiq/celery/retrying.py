@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from lowkiq.celery.refusals import MaxRetriesExceededError
 from lowkiq.errors import RetryIn, SettingsError, short
+from lowkiq.usual import usual
 
 Errors = tuple[type[BaseException], ...]
 
@@ -70,7 +71,8 @@ class Rules:
     def _seconds(self, countdown: float | None, eta: datetime.datetime | None) -> float:
         if eta is None:
             return float(self.default_retry_delay if countdown is None else countdown)
-        if eta.utcoffset() is None:
+        eta = usual(eta)
+        if eta != eta or eta.utcoffset() is None:  # noqa: PLR0124 (pandas' NaT)
             raise ValueError(f"eta {eta} has no time zone: give it one, or say countdown=seconds")
         return (eta - datetime.datetime.now(datetime.UTC)).total_seconds()
 

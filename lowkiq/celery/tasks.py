@@ -20,9 +20,9 @@ from lowkiq.celery.refusals import (
     refuse_call_options,
 )
 from lowkiq.celery.retrying import Rules
-from lowkiq.errors import Decision
+from lowkiq.errors import Decision, InvalidJob, SettingsError
 from lowkiq.handlers.context import current
-from lowkiq.job import Pushed
+from lowkiq.job import NewJob, Pushed
 from lowkiq.worker import Worker
 
 P = ParamSpec("P")
@@ -100,7 +100,7 @@ class Task(Generic[P, R]):
         #: The worker of its queue, with queries and actions.
         self.worker: type[Worker[Any]] = queue.worker
         self._queue = queue
-        queue.add(name, self.perform)
+        queue.add(name, self.perform, calls.call)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs it here and now."""
@@ -150,6 +150,22 @@ class Task(Generic[P, R]):
     def apply_async_on_commit(self, *args: Any, **options: Any) -> None:
         """The same of `apply_async`."""
         _on_commit(functools.partial(self.apply_async, *args, **options))
+
+    def recurring_job(self, payload: Any) -> NewJob:
+        """
+        The job of a call that recurs (`app.every`).
+
+        Raises:
+            SettingsError: it can't be called so.
+        """
+        arguments = {} if payload == "" else payload
+        try:
+            job = self._calls.job((), arguments)
+        except (TypeError, InvalidJob) as error:
+            raise SettingsError(
+                f'{error}; app.every calls it with payload=, its arguments by their names: payload={{"id": 17}}'
+            ) from None
+        return job | {"payload": self._queue.named(self.name, job["payload"])}
 
     @property
     def request(self) -> Request:

@@ -94,7 +94,7 @@ class _Alone:
         assert isinstance(app, Lowkiq)  # noqa: S101 (no other kind registers workers)
         if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 1:
             raise ValueError(f"attempt is {short(attempt)}, it must be 1 or more")
-        more = {"tags": [*tags]} if tags else {}
+        more = {"tags": tags if isinstance(tags, str) else [*tags]} if tags else {}
         given = [{"id": id, "payload": payload, **more} for payload in _listed(payloads)]
         encoded = encode_jobs(
             given,

@@ -110,6 +110,12 @@ class Fake:
     async def _apush(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
         return Fake._push(self, worker, jobs)
 
+    def _wait(
+        self, worker: type[Worker[Any]], job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool
+    ) -> bool:
+        """As Producer.wait."""
+        return self._following.wait(worker.queue_name, job, batch, others, is_all=is_all)
+
     def _follow(self, queue: str, job: EncodedJob) -> None:
         """Takes a job that follows from another one, or recurs."""
         Fake._push(self, self._app.workers[queue], [job])
@@ -165,6 +171,15 @@ class Inline(Fake):
         pushed = await super()._apush(worker, jobs)
         _raise_first_error(await self._node.adrain(self._due_now(worker, jobs)))
         return pushed
+
+    def _wait(
+        self, worker: type[Worker[Any]], job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool
+    ) -> bool:
+        waits = super()._wait(worker, job, batch, others, is_all=is_all)
+        if is_all:  # the end of the batch's block: what was pushed in it has run
+            self._following.let_go()
+            _raise_first_error([*self._node.drain(self._due_now(worker, [job]))])
+        return waits
 
     def _follow(self, queue: str, job: EncodedJob) -> None:
         super()._follow(queue, job)

@@ -45,7 +45,7 @@ class _Producer:
         return self._fake._push(self._worker, jobs)
 
     def wait(self, job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool) -> bool:
-        return self._fake._following.wait(self._worker.queue_name, job, batch, others, is_all=is_all)
+        return self._fake._wait(self._worker, job, batch, others, is_all=is_all)
 
     async def apush(self, jobs: Sequence[EncodedJob]) -> Pushed:
         return await self._fake._apush(self._worker, jobs)

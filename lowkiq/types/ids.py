@@ -9,6 +9,7 @@ from msgspec import inspect as types
 
 from lowkiq.errors import SettingsError, short
 from lowkiq.types.annotations import shown
+from lowkiq.usual import usual
 
 _KINDS: Final = (
     types.StrType, types.IntType, types.UUIDType, types.EnumType, types.LiteralType, types.DateType,
@@ -48,6 +49,8 @@ class IdType:
 
     def dump(self, id: Any) -> str:
         """The text of an id, be that a value of the type or its text. Raises ValueError for what is none."""
+        if type(id) is not int and type(id) is not str:
+            id = usual(id)
         if type(id) is str:
             text = id
         elif self._is_int and type(id) is int:

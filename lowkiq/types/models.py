@@ -7,7 +7,10 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
+from lowkiq.types.places import refused
+from lowkiq.usual import encodable
+
+_encode: Final = msgspec.json.Encoder(order="sorted", enc_hook=encodable).encode
 
 
 def is_model(annotation: Any) -> bool:
@@ -24,10 +27,14 @@ class Models:
         pydantic = importlib.import_module("pydantic")
         self._adapter = pydantic.TypeAdapter(annotation)
         self._refused: type[Exception] = pydantic.ValidationError
+        self._plain_part: Any = importlib.import_module("pydantic_core").to_jsonable_python
 
     def plain(self, payload: Any, /) -> Any:
         """Value that its JSON is loaded to."""
-        return self._adapter.dump_python(payload, mode="json", by_alias=True, round_trip=True, warnings=False)
+        # By its serializer, which has taken a fallback ever since.
+        return self._adapter.serializer.to_python(
+            payload, mode="json", by_alias=True, round_trip=True, warnings=False, fallback=encodable
+        )
 
     def decode(self, data: bytes) -> Any:
         """JSON → payload. Raises ValueError with the path of the wrong field, as msgspec writes it."""
@@ -47,6 +54,10 @@ class Models:
     def is_same(self, one: Any, other: Any, /) -> bool:
         """Returns whether two payloads are equal."""
         return bool(one == other)
+
+    def refused(self, payload: Any, error: Exception, /) -> Exception:
+        """The refusal of a payload that could not be encoded, with the place of what is to blame."""
+        return refused(payload, lambda part: _encode(self._plain_part(part, fallback=encodable)), error)
 
 
 def _explained(error: Any) -> ValueError:

@@ -13,12 +13,14 @@ from lowkiq import codec
 from lowkiq.errors import SettingsError, short
 from lowkiq.types.annotations import shown
 from lowkiq.types.models import Models, is_model
+from lowkiq.types.places import changed, refused
+from lowkiq.usual import encodable
 
 Load = Callable[[bytes], Any]
 Dump = Callable[[Any], bytes | str]
 
 #: Sorted: an object and a dict with the same fields are one payload.
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
+_encode: Final = msgspec.json.Encoder(order="sorted", enc_hook=encodable).encode
 _PLAIN_FACTORIES: Final = (list, dict, set, frozenset, tuple, bytearray, msgspec.NODEFAULT)
 
 
@@ -79,6 +81,7 @@ class Form(Protocol):
     def convert(self, plain: Any, /) -> Any: ...
     def plain(self, payload: Any, /) -> Any: ...
     def is_same(self, one: Any, other: Any, /) -> bool: ...
+    def refused(self, payload: Any, error: Exception, /) -> Exception: ...
 
 
 class OwnClass(TypeError):
@@ -109,11 +112,15 @@ class Objects:
 
     def plain(self, payload: Any, /) -> Any:
         """Value that its JSON is loaded to."""
-        return msgspec.to_builtins(payload, order=self._order, str_keys=True)
+        return msgspec.to_builtins(payload, order=self._order, str_keys=True, enc_hook=encodable)
 
     def is_same(self, one: Any, other: Any, /) -> bool:
         """Returns whether two payloads are equal, by what is in them where their class knows no equality."""
         return bool(one == other) or (not self._is_by_value and self.plain(one) == self.plain(other))
+
+    def refused(self, payload: Any, error: Exception, /) -> Exception:
+        """The refusal of a payload that could not be encoded, with the place of what is to blame."""
+        return refused(payload, self.encode, error)
 
 
 class _Dumper:
@@ -130,7 +137,10 @@ class _Dumper:
         self._load = load
 
     def __call__(self, payload: Any) -> bytes:
-        data = self._encode(payload)
+        try:
+            data = self._encode(payload)
+        except codec.ENCODING as error:
+            raise self._form.refused(payload, error) from None
         loaded = self._load(data)
         again = self._encode(loaded)
         if self._form.is_same(loaded, payload) or (again == data and not self._is_json):
@@ -139,7 +149,7 @@ class _Dumper:
         codec.dump_payload(plain)  # names the place of what JSON can't hold
         if plain == payload:  # JSON itself, as perform_async may be given it
             return data
-        raise ValueError(f"it would come back as {short(loaded)}")
+        raise ValueError(f"it would come back as {short(loaded)}{changed(payload, loaded)}")
 
 
 def parts(annotation: Any) -> Iterator[Any]:

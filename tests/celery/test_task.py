@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -274,8 +275,10 @@ def test_a_payload_that_is_no_call_goes_to_the_morgue(app: Lowkiq) -> None:
     @lowkiq.celery.task(key="id", app=app, name="t")
     def one(id: str, at: str) -> None: ...
 
+    other = Lowkiq(redis=app.settings.redis, redis_url=app.settings.redis_url, namespace=app.namespace)
+    of_another_version = other.worker(queue_name="t")(lambda jobs: None)
     for id, payload in {"a": 5, "b": {"id": "b"}, "c": {"id": "c", "at": "", "n": 1}}.items():
-        one.worker.perform_async([{"id": id, "payload": payload}])
+        of_another_version.perform_async([{"id": id, "payload": payload}])
     burst(app)
     assert [job.error for job in one.worker.queries.morgue_fetch(["a", "b", "c"])] == [
         "TypeError: task t can't be called with 5: it takes its arguments by name",
@@ -319,7 +322,7 @@ def test_tasks_that_share_a_queue_keep_one_order_of_a_key(app: Lowkiq) -> None:
         if self.request.retries == 0 and len(ran) == 1:
             self.retry(countdown=60)
 
-    @lowkiq.celery.task(key="order_id", app=app, queue="orders", name="ship")
+    @lowkiq.celery.task(key="order_id", app=app, queue="orders", name="ship", shared_key=True)
     def ship(order_id: int) -> None:
         ran.append(("ship", order_id))
 
@@ -327,13 +330,10 @@ def test_tasks_that_share_a_queue_keep_one_order_of_a_key(app: Lowkiq) -> None:
     assert (ship.worker, ship.worker.shards_count) == (sync.worker, 3)
     burst(app)
     sync.worker.actions.perform_now([1])
-    sync.worker.perform_async([{"id": 2, "payload": {"id": 2}}, {"id": 3, "payload": {"__task__": "buy"}}])
     burst(app)
     assert ran == [("sync", 1), ("sync", 1), ("ship", 1)]
-    assert [job.error for job in sync.worker.queries.morgue_fetch([2, 3])] == [
-        f"TypeError: queue orders has no task {name}; it has sync, ship: import the module that has it"
-        for name in ("None", "'buy'")
-    ]
+    with pytest.raises(TypeError, match="queue orders has no task 'buy'; it has sync, ship: import the module"):
+        sync.worker().perform_one("3", [{"__task__": "buy"}])  # as another version may have pushed it
 
 
 def test_a_queue_is_shared_by_tasks_that_say_so(app: Lowkiq) -> None:
@@ -456,3 +456,118 @@ def test_celery_is_not_imported() -> None:
 def test_the_error_of_a_last_retry_without_one_is_a_class_of_its_own() -> None:
     assert issubclass(MaxRetriesExceededError, lowkiq.LowkiqError)
     assert lowkiq.celery.Task.MaxRetriesExceededError is MaxRetriesExceededError
+
+
+def by_order(order_id: int) -> int:
+    return order_id
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("id", "order_id"), ("id", by_order), (by_order, "order_id"), (by_order, lambda order_id: 1)]
+)
+def test_tasks_of_one_queue_with_different_keys_are_refused_unless_that_is_said(
+    app: Lowkiq, first: Any, second: Any
+) -> None:
+    """Celery's queue= is a route; here calls of equal ids wait for each other: an export's for a webhook's."""
+
+    def one(id: int, order_id: int = 0) -> None: ...
+
+    def two(order_id: int) -> None: ...
+
+    lowkiq.celery.task(key=first if first == "id" else lambda order_id, **_: order_id, app=app, queue="q")(one)
+    with pytest.raises(SettingsError, match=r"task .*two has key=.*wait for each other. Leave queue= out.*shared_key"):
+        lowkiq.celery.task(key=second, app=app, queue="q")(two)
+    lowkiq.celery.task(key=second, app=app, queue="q", shared_key=True)(two)
+
+
+def test_tasks_of_one_queue_may_have_one_key(app: Lowkiq) -> None:
+    def one(order_id: int) -> None: ...
+
+    def two(order_id: int) -> None: ...
+
+    keys: dict[str, Any] = {"named": "order_id", "told": by_order}
+    for queue, key in keys.items():
+        for function in (one, two):
+            lowkiq.celery.task(key=key, app=app, name=f"{queue}.{function.__name__}", queue=queue)(function)
+    assert [*app.workers] == ["named", "told"]
+
+
+def test_the_application_of_a_decorated_function_is_that_of_its_own_module(tmp_path: Path) -> None:
+    """transaction.atomic, and any decorator of another module, was looked at in place of what it decorates."""
+    (tmp_path / "guards.py").write_text(
+        "import functools\ndef atomic(function):\n    @functools.wraps(function)\n"
+        "    def inner(*args, **kwargs):\n        return function(*args, **kwargs)\n    return inner\n"
+    )
+    (tmp_path / "tasks.py").write_text(
+        "import guards, lowkiq.celery\nfrom lowkiq import Lowkiq\napp = Lowkiq()\n"
+        "@lowkiq.celery.task(key='order_id')\n@guards.atomic\n@guards.atomic\ndef ship(order_id): ...\n"
+        "print(ship.name, list(app.workers), ship._calls.job((17,), {})['id'])\n"
+    )
+    found = subprocess.run([sys.executable, "tasks.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.stdout == "__main__.ship ['__main__.ship'] 17\n", found.stderr
+
+
+@pytest.mark.parametrize("queue", [None, "q"])
+def test_a_payload_that_is_made_by_hand_is_checked_when_it_is_pushed(app: Lowkiq, queue: str | None) -> None:
+    """It was taken, and buried at its first run; of one that recurs each hour."""
+    ran: list[tuple[int, str]] = []
+    options: dict[str, Any] = {"queue": queue} if queue else {}
+
+    @lowkiq.celery.task(key="id", app=app, name="sync", **options)
+    def sync(id: int, state: str = "") -> None:
+        ran.append((id, state))
+
+    refused: list[tuple[Any, str]] = [
+        ("", "task sync can't be called with ''"),
+        ({"state": "x"}, "missing a required argument: 'id'"),
+        ({"id": 1, "sate": "x"}, "task sync takes no argument sate"),
+        ([1], "task sync can't be called with"),
+    ]
+    for payload, told in refused:
+        with pytest.raises(InvalidJob, match=told):
+            sync.worker.perform_async([{"id": 1, "payload": payload}])
+        with pytest.raises(InvalidJob, match=told):
+            app.batch(on_done=(sync.worker, {"id": 1, "payload": payload}))
+        with pytest.raises((InvalidJob, SettingsError), match=told):
+            app.recurring.set(sync.worker, "x", every="1h", payload=payload)
+    sync.worker.perform_async([{"id": 1, "payload": {"id": 1, "state": "by hand"}}])
+    burst(app)
+    assert ran == [(1, "by hand")]
+
+
+def test_in_a_queue_that_several_share_a_payload_names_its_task(app: Lowkiq) -> None:
+    for name in ("sync", "ship"):
+        lowkiq.celery.task(key="order_id", app=app, name=name, queue="q")(by_order)
+    worker = app.workers["q"]
+    with pytest.raises(InvalidJob, match=r"queue q is shared by sync, ship: name one .* as \{\"__task__\": \"sync\""):
+        worker.perform_async([{"id": 1, "payload": {"order_id": 1}}])
+    with pytest.raises(InvalidJob, match="queue q has no task 'buy'"):
+        worker.perform_async([{"id": 1, "payload": {"order_id": 1, "__task__": "buy"}}])
+    with pytest.raises(InvalidJob, match="missing a required argument"):
+        worker.perform_async([{"id": 1, "payload": {"__task__": "ship"}}])
+    assert worker.perform_async([{"id": 1, "payload": {"__task__": "ship", "order_id": 1}}]) == (1, 0)
+
+
+@pytest.mark.parametrize("queue", [None, "maint"])
+def test_a_task_that_recurs_stays_a_task(app: Lowkiq, queue: str | None) -> None:
+    """It was thrown away: what was left had no `delay`, another queue, 25 retries, and failed at each run."""
+    ran: list[tuple[bool, int]] = []
+    options: dict[str, Any] = {"queue": queue} if queue else {}
+
+    @app.every("1h", payload={"days": 3})
+    @lowkiq.celery.task(key=lambda **_: "all", app=app, name="nightly", bind=True, max_retries=2, **options)
+    def nightly(self: Bound, days: int) -> None:
+        ran.append((self.request.called_directly, days))
+
+    assert (nightly.delay(1).id, nightly.worker.queue_name) == ("all", queue or "nightly")
+    assert [*app.workers] == [nightly.worker.queue_name]
+    burst(app)
+    assert app.recurring.run_now(nightly.worker, "all").new == 1
+    burst(app)
+    assert ran == [(False, 1), (False, 3)]
+
+
+def test_a_task_that_can_t_be_called_so_does_not_recur(app: Lowkiq) -> None:
+    nightly = lowkiq.celery.task(key="order_id", app=app, name="nightly")(by_order)
+    with pytest.raises(SettingsError, match=r"missing a required argument: 'order_id'; app\.every calls it with"):
+        app.every("1h")(nightly)

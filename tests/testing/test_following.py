@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -155,3 +156,26 @@ def test_those_of_the_code_can_be_paused_and_a_payload_stays_that_is_not_given(s
         shop.app.recurring.set(shop.invoice, "eu", "2h")
         jobs.drain(until="+2h")
     assert shop.ran == [("invoice eu", ["kept"])]
+
+
+def test_inline_a_batch_ends_at_the_end_of_its_block(shop: Shop) -> None:
+    """It did with the next push of anything."""
+    with testing.inline(shop.app):
+        with shop.app.batch(on_done=(shop.invoice, {"id": "end", "delay": 60})) as batch:
+            batch.push(shop.orders, [{"id": 1}, {"id": 2}])
+            assert ("invoice end", [""]) not in shop.ran
+        assert shop.ran[-1] == ("invoice end", [""])
+        with shop.app.batch(on_done=(shop.invoice, {"id": "empty"})):
+            pass
+        assert shop.ran[-1] == ("invoice empty", [""])
+
+
+async def _awaited(shop: Shop) -> None:
+    async with shop.app.batch(on_done=(shop.invoice, {"id": "end"})) as batch:
+        await batch.apush(shop.orders, [{"id": 1}])
+
+
+def test_inline_so_does_one_that_is_awaited(shop: Shop) -> None:
+    with testing.inline(shop.app):
+        asyncio.run(_awaited(shop))
+        assert shop.ran[-1] == ("invoice end", [""])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import queue
+import re
 from typing import Any
 
 import pytest
@@ -92,8 +94,39 @@ def test_a_misspelt_option_of_a_class_is_refused(app: Lowkiq, name: str, meant: 
 
 
 def test_attributes_of_the_user_s_own_are_left_alone(app: Lowkiq) -> None:
-    members = {"timeout": 3, "scores": 1, "client": None, "size": 1, "_sizes": (), "perform": lambda self, _: None}
-    app.worker(type("Jobs", (Worker,), members))
+    members = {"scores": 1, "client": None, "size": 1, "_timeout": 3, "queue": queue.Queue(), "unique": property(id)}
+    app.worker(type("Jobs", (Worker,), members | {"retries": lambda self: 3, "perform": lambda self, _: None}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("max_retries", 3, "did you mean `max_retry_count`?"),
+        ("max_attempts", 3, "did you mean `max_retry_count`, which is one less?"),
+        ("queue", "mail", "did you mean `queue_name`?"),
+        ("timeout", 30, "did you mean `perform_timeout`?"),
+        ("soft_time_limit", None, "did you mean `perform_timeout`?"),
+        ("autoretry_for", (ValueError,), "did you mean `retry`?"),
+        ("rate_limit", "10/m", "did you mean `rate`?"),
+        ("priority", 5, "--queues NAME=8"),
+        ("countdown", 5, 'a push says when: {"id": 17, "delay": 60}'),
+        ("ignore_result", True, "results are not kept"),
+    ],
+)
+@pytest.mark.parametrize("where", ["decorator", "class", "base", "mixin"])
+def test_an_option_of_another_job_processor_is_refused_with_what_it_is_here(
+    app: Lowkiq, where: str, name: str, value: Any, told: str
+) -> None:
+    """A class took it for an attribute of the user's own, and ran with its defaults."""
+    own = {name: value, "perform": lambda self, batch: None}
+    bases = {"class": (Worker,), "base": (type("Base", (Worker,), own),), "mixin": (type("Mixin", (), own), Worker)}
+    label = "unknown option of a worker" if where == "decorator" else "worker Jobs: unknown option"
+    with pytest.raises(SettingsError, match=re.escape(f"{label} `{name}`, ") + f".*{re.escape(told)}"):
+        if where == "decorator":
+            app.worker(**{name: value})
+        else:
+            app.worker(type("Jobs", bases[where], own if where == "class" else {}))
+    assert not app.workers
 
 
 def test_a_queue_has_one_worker(app: Lowkiq) -> None:

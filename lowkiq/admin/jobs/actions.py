@@ -15,7 +15,7 @@ from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
 from lowkiq.admin.words import printable
-from lowkiq.job import KEPT_BYTES, encode_id
+from lowkiq.job import KEPT_BYTES, encode_id, listed_ids
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
 from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.keys import NEVER
@@ -89,7 +89,8 @@ def check_action(action: str, view: str) -> None:
 
 class Actions:
     """
-    Acts on one queue and its morgue. Every method returns how many jobs it moved or deleted.
+    Acts on one queue and its morgue. Every method returns how many jobs it moved or deleted. Ids come in a list, be it
+    one: TypeError for a text, whose letters would be ids.
 
     Jobs in the hands of a node are touched by `cancel` only: they are neither queued nor in the morgue. What is queued
     behind them, and waits for their run, can be buried and deleted; that run goes on.
@@ -199,7 +200,7 @@ class Actions:
         Keeps ids from being run until they are let go, be they queued or not; a run of one is finished. Pushes merge.
         Returns how many were not held before.
         """
-        ids = list(ids)
+        ids = listed_ids(ids)
         held = self.act("hold", "due", ids, pause_text(who, reason))
         self._note("hold", f"{held:,} of {len(ids):,} held", reason, who)
         return held
@@ -209,7 +210,7 @@ class Actions:
         Ends that: what is queued of them is due at its own time, or now. Returns how many were held. One that waits for
         others (`after`) goes on waiting, held or not: `stop_waiting` ends that.
         """
-        ids = list(ids)
+        ids = listed_ids(ids)
         gone = self.act("let_go", "held", ids)
         self._note("let go", f"{gone:,} of {len(ids):,} let go", "", who)
         return gone
@@ -219,7 +220,7 @@ class Actions:
         Has jobs that wait for others (`after`) run without them, unless somebody holds them as well. Returns how many
         have waited.
         """
-        ids = list(ids)
+        ids = listed_ids(ids)
         gone = self.act("stop_waiting", "held", ids)
         self._note("stop waiting", f"{gone:,} of {len(ids):,} wait no more", "", who)
         return gone
@@ -276,7 +277,8 @@ class Actions:
     def act(self, action: str, view: str, ids: Iterable[str | int], told: bytes = NOBODY) -> int:
         """
         Does what the table says to jobs of a view. Those named among retries are meant also if they are fresh by now.
-        Raises ValueError if the view has no such action, or there can't be such an id.
+        Raises ValueError if the view has no such action, or there can't be such an id, and TypeError for a text in
+        place of a list.
         """
         check_action(action, view)
         view = "due" if view == "retries" else view
@@ -314,10 +316,13 @@ class Actions:
         return moved
 
     def _by_shard(self, ids: Iterable[str | int]) -> list[tuple[Shard, list[bytes]]]:
-        """Each id once, in chunks of a shard. Raises ValueError, before anything is done, for what can't be an id."""
+        """
+        Each id once, in chunks of a shard. Raises ValueError or TypeError, before anything is done, for what can't be
+        an id, or is no list of them.
+        """
         by_shard: dict[Shard, list[bytes]] = {}
         shards = self._shards
-        for id in dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]):
+        for id in dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in listed_ids(ids)]):
             by_shard.setdefault(home_of(self._caller, shards, id), []).append(id)
         return [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
 

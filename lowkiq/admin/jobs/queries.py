@@ -15,7 +15,7 @@ from lowkiq.admin.jobs.tracking import Tracked, Transition, read_tracked, read_t
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.pauses import Hold
 from lowkiq.admin.resharding import Resharding, read_progress, shards_in_force
-from lowkiq.job import Job, check_tag
+from lowkiq.job import Job, check_tag, listed_ids
 from lowkiq.queue.call import Caller, chunked
 from lowkiq.queue.shard import Shard
 
@@ -57,11 +57,11 @@ class Queries:
 
     def fetch(self, ids: Iterable[str | int]) -> list[Job]:
         """The queued jobs with these ids; ids that are not queued are left out."""
-        return self._fetch("queue", list(map(self._reader.find, ids)))
+        return self._fetch("queue", list(map(self._reader.find, listed_ids(ids))))
 
     def morgue_fetch(self, ids: Iterable[str | int]) -> list[Job]:
         """The jobs of the morgue with these ids; `perform_in` is when the job got there."""
-        return self._fetch("morgue", list(map(self._reader.find, ids)))
+        return self._fetch("morgue", list(map(self._reader.find, listed_ids(ids))))
 
     def range_by_perform_in(self, min: Bound = "-inf", max: Bound = "+inf", limit: int = 10) -> list[Job]:
         """Jobs by due time, the first to come first."""

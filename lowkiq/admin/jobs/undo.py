@@ -11,6 +11,7 @@ import msgspec
 from redis.exceptions import OutOfMemoryError
 
 from lowkiq.admin.jobs.actions import ACTIONS, CHUNK, Actions, as_list, check_action
+from lowkiq.job import listed_ids
 from lowkiq.queue.call import Argument, Call, chunked, raise_first
 from lowkiq.queue.homes import act_at
 from lowkiq.queue.shard import Shard
@@ -47,7 +48,7 @@ class UndoableActions(Actions):
         full. Raises ValueError as `act` does.
         """
         check_action("delete", view)
-        ids = list(ids)
+        ids = listed_ids(ids)
         if not self.can_keep(view, ids):
             return Deleted(self.act("delete", view, ids), None)
         place, name, kept = _place(view), secrets.token_hex(8), dict[Shard, int]()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 
 from tests.admin.conftest import SHARDS
@@ -107,3 +109,32 @@ def test_actions_on_nothing_do_nothing(work):
     actions = work.actions
     assert actions.delete([]) == actions.kill([]) == actions.perform_now([]) == actions.morgue_delete([]) == 0
     assert actions.kill_all_failed_jobs() == actions.delete_all_failed_jobs() == actions.morgue_delete_all_jobs() == 0
+
+
+@pytest.mark.parametrize("ids", ["17", b"17", 17, None])
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "actions.delete", "actions.kill", "actions.cancel", "actions.hold", "actions.let_go", "actions.stop_waiting",
+        "actions.perform_now", "actions.retry", "actions.skip", "actions.morgue_queue_up", "actions.morgue_delete",
+        "actions.track", "actions.untrack", "actions.behind_newer", "actions.waited_for", "queries.fetch",
+        "queries.morgue_fetch",
+    ],
+)  # fmt: skip
+def test_one_id_where_several_are_asked_for_is_refused_and_not_taken_letter_by_letter(work, shards, deed, ids):
+    work.perform_async([{"id": id} for id in ("1", "7", "17", 49, 55)])
+    with pytest.raises(TypeError, match=rf"ids must be a list, not {ids!r} .*: write \[{ids!r}\]"):
+        attrgetter(deed)(work)(ids)
+    assert total(shards, "queued") == 5
+    assert work.queries.held() == work.queries.tracked() == []
+
+
+def test_deletions_that_can_be_undone_and_events_take_lists_too(work, shards):
+    work.perform_async([{"id": id} for id in ("1", "7", "17")])
+    with pytest.raises(TypeError, match="ids must be a list"):
+        work.actions.delete_and_keep("due", "17")
+    with pytest.raises(TypeError, match="ids must be a list"):
+        work.app.events(work.queue_name, ids="17")
+    with pytest.raises(TypeError, match=r"kinds must be a list, not 'done': write kinds=\['done'\]"):
+        work.app.events(work.queue_name, kinds="done")
+    assert total(shards, "queued") == 3
