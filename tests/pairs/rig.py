@@ -69,10 +69,16 @@ class WatchedCaller(Caller):
     def losses(self) -> int:
         return self.failovers
 
-    def _run_all(self, calls: Sequence[Call[Any]], replicas: Any) -> list[Any]:
-        results = super()._run_all(calls, replicas)
-        taken = zip(calls, results, strict=True)
-        told = [call for call, result in taken if call.script in REPEATABLE and not isinstance(result, Exception)]
+    def run_all(self, calls: Sequence[Call[Any]], replicas: Any = None) -> list[Any]:
+        results = super().run_all(calls, replicas)
+        known = self._choose()
+        # What gets a stamp comes here once more, with it.
+        told = [
+            call
+            for call, result in zip(calls, results, strict=True)
+            if call.script in REPEATABLE and (call.stamp or not known[call.script].is_once)
+            and not isinstance(result, Exception)
+        ]  # fmt: skip
         self.world.sent = [*self.world.sent, *told][-REMEMBERED:]
         return results
 

@@ -29,7 +29,7 @@ class Repeats(Capability):
         call = random.choice(calls[-4:] if random.random() < 0.6 else calls)
         before = self._keys()
         caller = self.world.caller
-        (result,) = super(type(caller), caller)._run_all([call], None)  # nobody hears of it
+        (result,) = super(type(caller), caller).run_all([call])  # nobody hears of it
         self.world.tell(f"again: {call.script} {call.arguments}: {result!r}"[:300])
         after = self._keys()
         changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
