@@ -35,9 +35,10 @@ SCHEMES: Final[Mapping[str, tuple[Kind, str, int]]] = {
 OF_SENTINELS: Final = "sentinel_"
 #: Options that would change what Lowkiq reads, or that have their place elsewhere in the URL.
 RESERVED: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "host", "port", "path", "retry"})
-#: Hosts, and the colon that is before no port of theirs: a password may be, of a URL whose @ was forgotten.
+#: Hosts, and the colon that is before no port of theirs, nor the word that stands for one in examples: what follows may
+#: be a password, of a URL whose @ was forgotten.
 _HOST: Final = r"(?:\[[^]]*\]|[^][/?,:]*)"
-_NO_PORT: Final = re.compile(rf"((?:{_HOST}(?::\d{{1,5}})?,)*{_HOST}):(?!\d{{1,5}}(?:[,/?]|$))")
+_NO_PORT: Final = re.compile(rf"((?:{_HOST}(?::\d{{1,5}})?,)*{_HOST}):(?!(?:\d{{1,5}}|port)(?:[,/?]|$))")
 _MALFORMED: Final = "it is malformed. In a password, write / as %2F, : as %3A and @ as %40"
 
 

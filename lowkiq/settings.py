@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
 from urllib.parse import quote
 
@@ -208,4 +209,16 @@ def _redis_url(environment: Mapping[str, str]) -> str:
     # The directory decides, not the socket: while the embedded Redis is down, jobs must not go to another one.
     if not directory.is_dir():
         return DEFAULT_URL
+    for path in (directory.parent, directory):
+        _refuse_another_user_s(path)
     return f"unix://{quote(str(directory.parent.resolve()))}{EMBEDDED_SOCKET}"
+
+
+def _refuse_another_user_s(path: Path) -> None:
+    """As the supervisor does: a Redis that somebody runs there would be sent all jobs, and have its own performed."""
+    for found in (path.lstat(), path.stat()):
+        if found.st_uid not in {os.geteuid(), 0}:
+            raise SettingsError(
+                f"the state directory {path} belongs to user {found.st_uid}, and this is user {os.geteuid()}: set "
+                "LOWKIQ_REDIS_URL, or LOWKIQ_STATE_DIR to a directory of your own"
+            )

@@ -5,6 +5,7 @@ The outbox as a table of Django's: jobs are written in the transaction of the ch
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -115,7 +116,8 @@ class DjangoStore:
         """Beside the database; of one in memory, which is this process's alone, a file for all such."""
         connection: Any = connections[self.using]
         if connection.is_in_memory_db():
-            return Path(tempfile.gettempdir()) / f"lowkiq-outbox-{advisory_key(str(connection.settings_dict['NAME']))}"
+            key = advisory_key(str(connection.settings_dict["NAME"]), str(os.geteuid()))
+            return Path(tempfile.gettempdir()) / f"lowkiq-outbox-{key}"
         return Path(f"{connection.settings_dict['NAME']}-lowkiq-outbox")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +16,18 @@ def advisory_key(*words: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
+def _opened(path: str, flags: int) -> int:
+    # Another user may have put a symlink there, or a FIFO, which waits for its other end.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
 @contextmanager
 def file_lock(path: Path) -> Iterator[bool]:
     """
     Holds the lock of a file, which is made if need be; its process's death frees it. False, at once, while another
     process or thread holds it. SQLite's own lock won't do: whoever waits for Redis with it keeps the site from writing.
     """
-    with path.open("ab") as file:
+    with open(path, "ab", opener=_opened) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

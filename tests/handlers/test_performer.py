@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -190,7 +191,7 @@ def test_a_retry_is_never_in_the_past(stage: Stage, delay: Any, waits: float) ->
 
 def test_a_broken_retries_exhausted_changes_no_outcome(stage: Stage) -> None:
     for broken in (ZeroDivisionError("no"), Leaving(), Nameless("no")):  # which are logged
-        stage.worker.hook = lambda broken=broken: fail(broken)(None)
+        stage.worker.hook = functools.partial(fail(broken), None)
         outcome = stage.fail(ValueError("no"), job("a", retry_count=2))
         assert outcome.exhausted == [("a", "ValueError: no", "bury")]
 

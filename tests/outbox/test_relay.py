@@ -104,6 +104,15 @@ def test_it_stops_from_any_thread_and_can_be_started_again(app, sync):
     assert relay._thread is None
 
 
+def test_a_file_s_lock_follows_and_waits_for_nothing_that_stands_in_its_place(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("link", "fifo"):
+        with pytest.raises(OSError), file_lock(tmp_path / name):
+            pass
+    assert not (tmp_path / "target").exists()
+
+
 def test_a_file_s_lock_is_of_one_process_or_thread_and_goes_with_its_process(tmp_path):
     path = tmp_path / "lock"
     with file_lock(path) as is_ours:

@@ -105,6 +105,7 @@ def test_settings_are_shown_without_their_url() -> None:
         ("redis+sentinel://h1:26379,u:hunter2", "redis+sentinel://h1:26379,u:***"),
         ("u:hunter2", "u:***"),
         ("localhost:6379", "localhost:6379"),
+        ("redis://host:port/0", "redis://host:port/0"),
         ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
         ("redis+cluster://h1:7000,[::1]:7001,h3?timeout=1", "redis+cluster://h1:7000,[::1]:7001,h3?timeout=1"),
         ("unix:///run/a:b/redis.sock?db=1", "unix:///run/a:b/redis.sock?db=1"),

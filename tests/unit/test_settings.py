@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,21 @@ def test_an_embedded_redis_of_the_state_directory_is_found(elsewhere: Path) -> N
     expected = f"unix://{elsewhere}/state/redis/redis.sock"
     assert build({}, {"LOWKIQ_STATE_DIR": "state"}).redis_url == expected
     assert build({}, {"RUNTIME_DIRECTORY": f"{elsewhere}/state:/run/other"}).redis_url == expected
+    assert build({}, {"LOWKIQ_STATE_DIR": "state", "REDIS_URL": "redis://given"}).redis_url == "redis://given"
+
+
+@pytest.mark.parametrize("whose", ["state", "state/redis"])
+def test_an_embedded_redis_of_another_user_is_refused(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """Whoever can write where we are could have all our jobs, and have us perform theirs."""
+    (elsewhere / "state" / "redis").mkdir(parents=True)
+    if os.geteuid() == 0:
+        os.chown(elsewhere / whose, 4_321, -1)
+    else:
+        monkeypatch.setattr("os.geteuid", lambda: 4_322)
+    told = refusal({"LOWKIQ_STATE_DIR": "state"})
+    assert "belongs to user" in told and "set LOWKIQ_REDIS_URL" in told
     assert build({}, {"LOWKIQ_STATE_DIR": "state", "REDIS_URL": "redis://given"}).redis_url == "redis://given"
 
 

@@ -89,11 +89,12 @@ envFrom:
 
 {{- /*
 A new URL must restart the pods: otherwise some would go on with the old Redis until something else restarts them. Of a
-secret that isn't ours we don't know; `kubectl rollout restart` does it then.
+secret that isn't ours we don't know; `kubectl rollout restart` does it then. Too little of a hash for who may read pods,
+and no secrets, to guess a password by.
 */ -}}
 {{- define "lowkiq.podAnnotations" -}}
 {{- if .Values.redis.url }}
-checksum/redis-url: {{ .Values.redis.url | sha256sum }}
+checksum/redis-url: {{ printf "%s %s" .Release.Name .Values.redis.url | sha256sum | trunc 4 | quote }}
 {{- end }}
 {{- with .Values.podAnnotations }}
 {{ toYaml . }}

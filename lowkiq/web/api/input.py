@@ -86,8 +86,8 @@ def _value(kind: Any, value: Any, noun: str, name: str, strict: bool) -> Any:
     struct = _struct_in(kind)
     if struct and isinstance(value, dict):
         return _typed(struct, value, noun, f"{name}.")
-    if not strict and all(schema.get("type") == "string" for schema in schemas_of(kind)):
-        strict = True  # else "null" would be none
+    if isinstance(value, str) and value.lower() == "null":
+        strict = True  # else it would be none, as if it were not given
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:

@@ -41,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         made.build(ROOT, IMAGE, PYTHON_IMAGE=BASE, VERSION=VERSION, REVISION="1234567")
         (directory / "app/shop").mkdir(parents=True)
         (directory / "app/shop/jobs.py").write_text(JOBS)
-        (directory / "app/requirements.txt").write_text("structlog>=24.1\n")
+        (directory / "app/requirements.txt").write_text("structlog>=25.1\n")
         made.build(directory / "app", SHOP, file=ROOT / "examples/Dockerfile.app", LOWKIQ_IMAGE=IMAGE)
         yield made
     finally:

@@ -61,6 +61,10 @@ def test_a_query_that_makes_no_sense_is_refused_and_a_strange_one_is_answered(ap
         ("queues/q/job?id=" + "x" * 513, "max_id_bytes is 512"),
         ("queues/q/job?id=%ed%a0%80", "the query is not UTF-8"),
         ("queues/q?errors=maybe", "parameter errors is 'maybe', it must be true or false"),
+        ("alerts?severity=null", "parameter severity is 'null', it must be"),
+        ("incidents?since=null", "parameter since is 'null', it must be"),
+        ("queues/q/statistics?days=NULL", "parameter days is 'NULL', it must be"),
+        ("queues/q/jobs?view=retries&retry_count=null", "parameter retry_count is 'null', it must be"),
         ("history?span=2h", "parameter span is '2h', it must be one of 1d, 1h, 30d, 365d, 5m"),
     ],
 )
