@@ -15,6 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
 from redis.retry import Retry
 
+from lowkiq import Lowkiq, PushFailed
 from lowkiq.transport.server import PART, Connections
 from tests.support import wait_until
 
@@ -194,3 +195,15 @@ def test_the_clients_own_commands_find_a_connection_after_every_thread_has_talke
     run_at_once([threading.Thread(target=talk) for _ in range(number)])
     assert client.ping()
     pool.disconnect()
+
+
+def test_sentinels_that_can_t_be_asked_are_told_by_their_addresses() -> None:
+    """redis-py shows the clients, whose text is 300 characters for each."""
+    app = Lowkiq(redis_url="redis+sentinel://:hush@127.0.0.1:1,127.0.0.1:2/mymaster", push_timeout=0.5)
+    worker = app.worker(queue_name="q")(lambda jobs: None)
+    with pytest.raises(PushFailed) as caught:
+        worker.perform_async([{"id": 1}])
+    told = str(caught.value)
+    assert "no primary of 'mymaster': the sentinels 127.0.0.1:1, 127.0.0.1:2 can't be asked: " in told
+    assert "<" not in told and "hush" not in told and "see whether it runs" in told
+    app.close()
