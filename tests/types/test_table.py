@@ -179,7 +179,7 @@ def accepted(app: Lowkiq, jobs: dict[str, Any], annotation: Any = None, *, id: A
 
     def sync(id: Any, payloads: list[Any]) -> None: ...
 
-    sync.__annotations__ = {"id": id or Any, "payloads": list[annotation] if annotation else list}
+    sync.__annotations__ = {"id": id or Any, "payloads": list[list[annotation]] if annotation else list}
     worker = app.worker(queue_name=f"q{len(app.workers)}")(sync)
     try:
         worker.perform_async([{"id": 1} | jobs])
@@ -196,7 +196,7 @@ def test_what_the_table_says_of_a_type_is_so(app: Lowkiq, name: str, verdicts: l
         pytest.skip(f"{name}: its library is not here")
     for value in examples:
         said = [verdict == "yes" for verdict in verdicts]
-        typed = accepted(app, {"payload": [value]}, list[annotation])
+        typed = accepted(app, {"payload": [value]}, annotation)
         assert typed == said[1], value
         assert accepted(app, {"payload": {"a": [value]}}) == said[0], value
         assert accepted(app, {"id": value}) == said[2], value
