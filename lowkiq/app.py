@@ -34,7 +34,7 @@ from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.rate import Rate
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
-from lowkiq.recurring import Declared, Recurring, StoredEntries, declared, recurring_target
+from lowkiq.recurring import Declaration, Declared, Recurring, StoredEntries, declared, recurring_target
 from lowkiq.redis_url import parse
 from lowkiq.registration import Registration, W, prepare, unknown_worker_option
 from lowkiq.telemetry import make_telemetry
@@ -124,7 +124,7 @@ class Lowkiq:
         tz: str | None = None,
         missed: Missed = "merge",
         backlog: int = BACKLOG,
-    ) -> Callable[[Any], type[Worker[Any]]]:
+    ) -> Declaration:
         """
         Has a job of what it decorates recur: `@app.every("*/5 * * * *", tz="Europe/Berlin")`. That is a worker, or a
         class or a function that becomes one, be it one without parameters; or a task of lowkiq.celery, which stays one,

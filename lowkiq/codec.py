@@ -50,6 +50,8 @@ def dump_payload(payload: Any) -> bytes:
             require_json(payload)
         except RecursionError:
             raise ValueError(_NESTED) from None
+        except ValueError as found:
+            raise found from None
         raise ValueError(str(error)) from error
     return data
 

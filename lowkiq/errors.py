@@ -234,6 +234,17 @@ def class_name(value: object) -> str:
     return name
 
 
+def import_refusal(app: str, error: BaseException) -> str:
+    """Why an application can't be imported, in a line, with the place that has raised it."""
+    frame, place = error.__traceback__, ""
+    while frame and not isinstance(error, SyntaxError):  # which names its own
+        if not frame.tb_frame.f_code.co_filename.startswith("<frozen importlib"):
+            place = f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})"
+        frame = frame.tb_next
+    hint = "; name it as a module of its package, such as -r shop.jobs" if "relative import" in str(error) else ""
+    return f"can't import {app}: {class_name(error)}: {error}{place}{hint}"
+
+
 def short(value: object, limit: int = 60) -> str:
     """A value as an error shows it: enough to know it by, and no more."""
     try:

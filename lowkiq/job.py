@@ -176,7 +176,8 @@ def encode_jobs(
                     encoded[-1].after = word_of(others)
                     waits.setdefault(name_of(own, job["id"]), []).extend(others)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidJob(_explain(number, job, error)) from error
+            # What a hook of the user's has raised is told with it; what only says the same is not.
+            raise InvalidJob(_explain(number, job, error)) from error.__cause__
     if waits and (found := circle(waits)):
         raise InvalidJob(f"these jobs would wait for one another: {' after '.join(map(_shown, [*found, found[0]]))}")
     return encoded

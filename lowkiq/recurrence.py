@@ -33,6 +33,10 @@ SECOND: Final = 1_000_000
 #: Characters of cron's fields, at most.
 MOST_CHARS: Final = 1_000
 
+#: How many fields cron has; a sixth, in front, is that of seconds.
+FIELDS: Final = (5, 6)
+_NEITHER: Final = 'which is neither an interval such as 300 or "15m", nor five fields of cron such as "*/5 * * * *"'
+
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _INTERVAL: Final = re.compile(r"(?:\d+(?:\.\d+)?[smhdw] ?)+")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
@@ -184,14 +188,16 @@ def _of_cron(text: str, offset: float, tz: str, missed: Missed, backlog: int) ->
         raise SettingsError(f"every has {len(text):,} characters, it may have {MOST_CHARS:,}")
     fields = _NAMED.get(text.strip(), text.strip())
     _zone(tz)
-    cron = _cron()
+    try:
+        cron = _cron()
+    except SettingsError as error:
+        if len(fields.split()) not in FIELDS:
+            raise SettingsError(f"every is {short(text)}, {_NEITHER}") from None
+        raise SettingsError(f"every is {short(text)}: {error}") from None
     try:
         next(cron.CronSim(fields, datetime.datetime.now(datetime.UTC)))
     except cron.CronSimError as error:
-        raise SettingsError(
-            f'every is {short(text)}, which is neither an interval such as 300 or "15m", nor five fields of cron such '
-            f'as "*/5 * * * *": {error}'
-        ) from None
+        raise SettingsError(f"every is {short(text)}, {_NEITHER}: {error}") from None
     except StopIteration:
         raise SettingsError(f"every is {short(text)}, a time that never comes") from None
     return Rule(fields, 0.0, tz, missed, backlog)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from msgspec import UNSET
 
@@ -78,6 +78,27 @@ class Entries(Protocol):
 
     def list(self, queue: str | None) -> Iterable[RecurringJob]:
         """Those of a queue, or all. Raises UnknownQueue."""
+
+
+class RecurringTask(Protocol):
+    """What is no worker but has one, and makes its own jobs: a task of lowkiq.celery."""
+
+    worker: type[Worker[Any]]
+
+    def recurring_job(self, payload: Any) -> NewJob:
+        """The job that recurs. Raises SettingsError."""
+
+
+T = TypeVar("T", bound=RecurringTask)
+
+
+class Declaration(Protocol):
+    """`@app.every(…)`: what it makes of a task, and of all else."""
+
+    @overload
+    def __call__(self, target: T, /) -> T: ...
+    @overload
+    def __call__(self, target: Any, /) -> type[Worker[Any]]: ...
 
 
 def recurring_target(target: Any) -> Any:

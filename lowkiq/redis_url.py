@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import redis
 from redis.cluster import REDIS_ALLOWED_KEYS
@@ -39,7 +39,7 @@ RESERVED: Final = frozenset({"decode_responses", "encoding", "encoding_errors", 
 #: be a password, of a URL whose @ was forgotten.
 _HOST: Final = r"(?:\[[^]]*\]|[^][/?,:]*)"
 _NO_PORT: Final = re.compile(rf"((?:{_HOST}(?::\d{{1,5}})?,)*{_HOST}):(?!(?:\d{{1,5}}|port)(?:[,/?]|$))")
-_MALFORMED: Final = "it is malformed. In a password, write / as %2F, : as %3A and @ as %40"
+_MALFORMED: Final = "it is malformed. In a password, write / as %2F, : as %3A, @ as %40 and # as %23"
 
 
 class Target(NamedTuple):
@@ -96,7 +96,15 @@ def _target(url: str, scheme: str) -> Target:
     kind, plain, port = SCHEMES[scheme]
     if kind == "server":
         if not url.startswith("unix:"):
-            _address(urlsplit(url).netloc.rpartition("@")[2] or "localhost", 6379)
+            parts = urlsplit(url)
+            if "@" in parts.path + parts.fragment:  # a password may be split at / or #
+                raise ValueError(_MALFORMED)
+            _address(parts.netloc.rpartition("@")[2] or "localhost", 6379)
+            # redis-py takes any other path for database 0.
+            if (db := unquote(parts.path).removeprefix("/").removesuffix("/")) and not (
+                db.isascii() and db.isdecimal()
+            ):
+                raise _Refused(f"the database must be a number, not {short(db)}, as in redis://host:6379/0")
         return Target("server", [], "", plain == "rediss", parse_url(url), {})
     rest, _, query = url.partition("://")[2].partition("?")
     authority, _, path = rest.partition("/")

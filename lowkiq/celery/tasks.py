@@ -165,7 +165,8 @@ class Task(Generic[P, R]):
             raise SettingsError(
                 f'{error}; app.every calls it with payload=, its arguments by their names: payload={{"id": 17}}'
             ) from None
-        return job | {"payload": self._queue.named(self.name, job["payload"])}
+        job["payload"] = self._queue.named(self.name, job["payload"])
+        return job
 
     @property
     def request(self) -> Request:

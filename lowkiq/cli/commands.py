@@ -22,14 +22,13 @@ from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, un
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
-from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, opened_app
+from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
 from lowkiq.cli.owners import OWNERS_EPILOG, owners
 from lowkiq.cli.recurring import recurring
 from lowkiq.cli.resharding import RESHARD_EPILOG, reshard, told_of
 from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import ExitCode, parse_address
-from lowkiq.importing import load_app
 from lowkiq.node.node import Node
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import disarm, leave_on
@@ -157,7 +156,7 @@ def run(
         several = environment.find("--threads", threads, os.environ)
         _take_signals()
         code = Node(
-            load_app(require),
+            loaded(require),
             node_number=number,
             number_of_nodes=count,
             is_elastic=not is_numbered,

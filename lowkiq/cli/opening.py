@@ -11,10 +11,11 @@ from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
 from lowkiq.environment import ExitCode
-from lowkiq.errors import AppNotFound, UnknownQueue
+from lowkiq.errors import AppNotFound, UnknownQueue, import_refusal
 from lowkiq.importing import load_app
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import redact
+from lowkiq.transport.errors import explained
 
 _WHICH = "The application, or its file; the current directory is importable."
 Require = Annotated[str | None, typer.Option("-r", "--require", "--app", metavar="MODULE[:ATTR]", help=_WHICH)]
@@ -25,14 +26,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 def opened_app(require: str | None) -> Iterator[Lowkiq]:
     """The application that was named, else one that only knows where Redis is. An error is one line, and the end."""
     with clear_errors():
-        app = load_app(require) if require else Lowkiq()
+        app = loaded(require) if require else Lowkiq()
         try:
             yield app
         except RedisError as error:
             hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
-            fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", ExitCode.FAILED)
+            fail(f"can't use Redis at {redact(app.settings.redis_url)}: {explained(error)}{hint}", ExitCode.FAILED)
         finally:
             app.close()
+
+
+def loaded(require: str) -> Lowkiq:
+    """The application of that name. One whose code can't be imported is an error in one line, as for a supervisor."""
+    try:
+        return load_app(require)
+    except (ImportError, SyntaxError) as error:
+        fail(import_refusal(require, error), ExitCode.BOOT)
 
 
 @contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from redis import exceptions
+
+from lowkiq.environment import find_redis_url
 
 _PASSWORD: Final = "Redis refuses the user or password of its URL: set them right, and start anew"  # noqa: S105
 _RIGHTS: Final = "the Redis user may not do this: `lowkiq doctor` says what it lacks"
@@ -75,7 +78,14 @@ def advice(error: BaseException) -> str | None:
     for pattern, what in _OF_TEXTS.items():
         if re.search(pattern, text):
             return what
-    return next((what for kind, what in _OF_KINDS.items() if isinstance(error, kind)), None)
+    found = next((what for kind, what in _OF_KINDS.items() if isinstance(error, kind)), None)
+    return found + _unset(text) if found == UNREACHABLE else found
+
+
+def _unset(text: str) -> str:
+    """What is to be added where nobody has named a Redis, and the usual one is not there."""
+    is_usual = re.search(r"localhost:6379\b", text) and not find_redis_url(os.environ)
+    return "; REDIS_URL is not set here, which names it, unless the application does" if is_usual else ""
 
 
 def explained(error: BaseException) -> str:

@@ -11,7 +11,13 @@ import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection, SentinelManagedSSLConnection
+from redis.sentinel import (
+    MasterNotFoundError,
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
 
 from lowkiq import clock
 from lowkiq.redis_url import Target
@@ -61,6 +67,20 @@ class _ToSentinel(_Bounded, ByAddress):
 
 class _TlsToSentinel(_Bounded, redis.SSLConnection, ByAddress):
     pass
+
+
+class _Sentinel(Sentinel):
+    """Says in a line why there is no primary: redis-py shows its clients."""
+
+    def discover_master(self, service_name: str) -> Any:
+        try:
+            return super().discover_master(service_name)  # type: ignore[no-untyped-call]
+        except MasterNotFoundError as error:
+            asked = [client.connection_pool.connection_kwargs for client in self.sentinels]
+            where = ", ".join(f"{options['host']}:{options['port']}" for options in asked)
+            _, has_reason, reason = str(error).rpartition(" - ")
+            why = f"can't be asked: {reason}" if has_reason else "know none: is that the name they have?"
+            raise MasterNotFoundError(f"no primary of {service_name!r}: the sentinels {where} {why}") from None
 
 
 class _Pool(SentinelConnectionPool, redis.BlockingConnectionPool):
@@ -117,7 +137,7 @@ def sentinel_client(target: Target, options: Mapping[str, Any]) -> redis.Redis:
     if target.is_tls:
         of_sentinels |= {name: value for name, value in target.options.items() if name.startswith("ssl_")}
         of_sentinels["ssl"] = True
-    make_sentinel: Any = Sentinel
+    make_sentinel: Any = _Sentinel
     sentinel = make_sentinel(target.addresses, sentinel_kwargs=of_sentinels | dict(target.sentinel_options))
     for asked in sentinel.sentinels:
         asked.connection_pool.connection_class = _TlsToSentinel if target.is_tls else _ToSentinel

@@ -95,7 +95,7 @@ class Options:
         DEFAULT_BOOT_TIMEOUT
     )
     max_rss: Annotated[
-        int | None, Option("Replace a node above about this memory, such as 512M.", "SIZE", parsing.size)
+        int | None, Option("Replace a node above about this memory, such as 512M.", "SIZE", parsing.memory)
     ] = None
     max_jobs: Annotated[int | None, Option("Replace a node after about so many jobs.", "N", parsing.count)] = None
     max_age: Annotated[

@@ -13,6 +13,9 @@ from lowkiq_supervisor.cores import usable_cores
 #: Nodes of one supervisor: more names than that the file of names doesn't hold.
 MOST_NODES: Final = 1000
 
+#: Bytes that Python takes in any case; less is a number whose unit is missing.
+LEAST_MEMORY: Final = 1 << 20
+
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -42,6 +45,15 @@ def size(found: Found) -> int:
     if match is None or float(match[1]) == 0:
         raise found.refusal("give a size such as 512M or 2G")
     return int(float(match[1]) * _BYTES[match[2].upper()])
+
+
+def memory(found: Found) -> int:
+    """A size that a process can have."""
+    number = size(found)
+    if number < LEAST_MEMORY:
+        given = re.sub(r"\D+$", "", found.text.strip())
+        raise found.refusal(f"no node is as small as {number:,} bytes: did you mean {given}M?")
+    return number
 
 
 def count(found: Found) -> int:

@@ -126,10 +126,19 @@ def test_nodes_are_told_the_drain_timeout() -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("512M", 512 << 20), ("1.5G", 3 << 29), ("100k", 100 << 10), ("64 MiB", 64 << 20), ("1000", 1000)],
+    [("512M", 512 << 20), ("1.5G", 3 << 29), ("2048k", 2 << 20), ("64 MiB", 64 << 20), ("2000000", 2_000_000)],
 )
 def test_sizes_are_powers_of_1024(text: str, size: int) -> None:
     assert resolve(max_rss=text).max_rss == size
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("5", "5M"), ("512", "512M"), ("1000", "1000M"), ("100k", "100M"), ("0.5 KiB", "0.5M")]
+)
+def test_a_size_that_no_node_can_have_has_lost_its_unit(text: str, meant: str) -> None:
+    """Of five bytes each node was too large, and replaced for ever."""
+    with pytest.raises(SettingsError, match=rf"--max-rss is '{text}': .* did you mean {meant}\?"):
+        resolve(max_rss=text)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("6h", 21600), ("1.5d", 129600)])

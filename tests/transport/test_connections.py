@@ -15,6 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ReadOnlyError, ResponseError
 from redis.retry import Retry
 
+from lowkiq import Lowkiq, PushFailed
 from lowkiq.transport.server import PART, Connections, Server
 from tests.support import wait_until
 
@@ -211,3 +212,15 @@ def test_idle_connections_are_closed_whatever_redis_py_calls_it(redis_server) ->
     server._leave_if_demoted(ReadOnlyError("You can't write against a read only replica."))
     assert idle._sock is None and used._sock is not None
     used.disconnect()
+
+
+def test_sentinels_that_can_t_be_asked_are_told_by_their_addresses() -> None:
+    """redis-py shows the clients, whose text is 300 characters for each."""
+    app = Lowkiq(redis_url="redis+sentinel://:hush@127.0.0.1:1,127.0.0.1:2/mymaster", push_timeout=0.5)
+    worker = app.worker(queue_name="q")(lambda jobs: None)
+    with pytest.raises(PushFailed) as caught:
+        worker.perform_async([{"id": 1}])
+    told = str(caught.value)
+    assert "no primary of 'mymaster': the sentinels 127.0.0.1:1, 127.0.0.1:2 can't be asked: " in told
+    assert "<" not in told and "hush" not in told and "see whether it runs" in told
+    app.close()

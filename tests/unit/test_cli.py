@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -201,3 +202,40 @@ def test_without_a_url_the_embedded_redis_of_the_directory_is_meant(lowkiq: Run,
 def test_help_has_examples(lowkiq: Run, redis_server: RedisServer) -> None:
     told = lowkiq("--help").stdout
     assert "lowkiq -r shop.jobs --burst" in told and "morgue revive" in told
+
+
+@pytest.mark.parametrize("command", [["-r", "broken"], ["stats", "-r", "broken"], ["-r", "./broken.py", "--burst"]])
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("def f(:\n", r"SyntaxError: invalid syntax \(broken.py, line 1\)"),
+        (
+            "import re\nimport nopackage_x\n",
+            r"ModuleNotFoundError: No module named 'nopackage_x' \(.*broken.py, line 2\)",
+        ),
+        ("from re import nothing\n", r"ImportError: cannot import name 'nothing' .*\(.*broken.py, line 1\)"),
+        ("from . import models\n", r"ImportError: attempted relative import .*; name it as a module of its package"),
+    ],
+)
+def test_an_app_that_can_t_be_imported_is_one_line_and_the_exit_code_of_a_person_s_turn(
+    lowkiq: Run, tmp_path: Path, command: list[str], code: str, says: str
+) -> None:
+    (tmp_path / "broken.py").write_text(code)
+    ended = lowkiq(*command)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (3, 1), ended.stderr
+    assert re.match(rf"lowkiq: can't import (./)?broken(.py)?: {says}", ended.stderr), ended.stderr
+
+
+def test_where_nobody_has_named_a_redis_that_is_said(lowkiq: Run, tmp_path: Path) -> None:
+    environment = {"LOWKIQ_REDIS_URL": "", "REDIS_URL": "", "LOWKIQ_STATE_DIR": str(tmp_path / "none")}
+    if port_is_taken(6379):
+        pytest.skip("a Redis runs at the usual place")
+    ended = lowkiq("stats", **environment)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
+    assert "redis://localhost:6379/0" in ended.stderr and "REDIS_URL is not set here" in ended.stderr
+    assert "REDIS_URL" not in lowkiq("stats", LOWKIQ_REDIS_URL="redis://127.0.0.1:1/0").stderr
+
+
+def port_is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import time
+import traceback
 from collections import UserDict
 from decimal import Decimal
 from typing import Any
@@ -254,3 +255,20 @@ def test_a_shard_is_the_crc32_of_the_id_s_utf_8_modulo_the_number_of_shards(id: 
 @given(st.text(min_size=1), st.integers(1, 65_536))
 def test_a_shard_is_one_of_those_there_are(id: str, count: int) -> None:
     assert 0 <= shard_of(id.encode("utf-8", "replace"), count) < count
+
+
+def test_a_refusal_is_one_traceback_and_with_it_that_of_a_hook() -> None:
+    """It was three, each told as the cause of the next."""
+    tellings: dict[str, Any] = {"payload": {"a": [{1}]}, "score": "x", "perform_in": 60, "tags": "eu"}
+    for key, value in tellings.items():
+        with pytest.raises(InvalidJob) as caught:
+            encode({"id": 1, key: value})
+        shown = "".join(traceback.format_exception(caught.value))
+        assert shown.count("Traceback") == 1 + (key == "payload"), shown
+
+    def broken(_: object) -> bytes:
+        raise KeyError("oops")
+
+    with pytest.raises(InvalidJob) as caught:
+        encode({"id": 1}, dump=broken)
+    assert isinstance(caught.value.__cause__, KeyError)

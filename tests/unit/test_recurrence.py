@@ -113,5 +113,13 @@ def test_no_time_is_fired_twice_nor_left_out_though_redis_keeps_whole_microsecon
 def test_cron_says_which_package_it_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cronsim", None)
     assert make_rule("5m").every == 300.0
-    with pytest.raises(SettingsError, match=r"pip install \"lowkiq\[cron\]\""):
-        make_rule("* * * * *")
+    for text in ("* * * * *", "@daily", "61 * * * *"):
+        with pytest.raises(SettingsError, match=rf"every is '{re.escape(text)}': .*pip install \"lowkiq\[cron\]\""):
+            make_rule(text)
+
+
+@pytest.mark.parametrize("text", ["5x", "every day", "* * * *", "", "@dayly"])
+def test_a_slip_is_not_sent_to_pip(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cronsim", None)
+    with pytest.raises(SettingsError, match=rf"every is '{re.escape(text)}', which is neither an interval such as"):
+        make_rule(text)

@@ -94,7 +94,14 @@ def test_a_misspelt_option_of_a_class_is_refused(app: Lowkiq, name: str, meant: 
 
 
 def test_attributes_of_the_user_s_own_are_left_alone(app: Lowkiq) -> None:
-    members = {"scores": 1, "client": None, "size": 1, "_timeout": 3, "queue": queue.Queue(), "unique": property(id)}
+    members: dict[str, Any] = {
+        "scores": 1,
+        "client": None,
+        "size": 1,
+        "_timeout": 3,
+        "queue": queue.Queue(),
+        "unique": property(id),
+    }
     app.worker(type("Jobs", (Worker,), members | {"retries": lambda self: 3, "perform": lambda self, _: None}))
 
 

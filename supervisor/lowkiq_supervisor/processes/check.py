@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 import psutil
 
 from lowkiq.environment import Address, ExitCode
-from lowkiq.errors import LowkiqError, needs_a_person
+from lowkiq.errors import LowkiqError, import_refusal, needs_a_person
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
@@ -107,7 +107,7 @@ def refusal_of(import_app: Callable[[], object], app: str) -> str:
     except LowkiqError as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - any other one meets the nodes: they say so, and are started again
-        return f"can't import {app}: {type(error).__name__}: {error}" if needs_a_person(error) else ""
+        return import_refusal(app, error) if needs_a_person(error) else ""
     return ""
 
 
