@@ -182,6 +182,12 @@ class ClaimInHand(ABC):
         """True if jobs wait for their turn in it."""
 
     @property
+    def unsettled(self) -> list[str]:
+        """The ids of the jobs that have ended and whose outcome Redis does not know."""
+        with self._lock:
+            return [job.id for job in self._done_jobs()]
+
+    @property
     def node(self) -> str:
         """The name of the node that has it in hand."""
         return self.lease.runtime.node
