@@ -18,11 +18,14 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import SHARDS_A_CALL, chunked
 from lowkiq.queue.shard import Shard
+from lowkiq.transport.patience import Patience
 
 logger = get_logger()
 
 #: Seconds to wait for a thread that has nothing left to do.
 JOIN = 1.0
+#: Seconds for what is said to Redis at the end of the time that a drain has, or after it: a supervisor soon kills.
+LAST = 0.5
 
 
 class Drain:
@@ -48,14 +51,18 @@ class Drain:
         for thread in self._workers:
             thread.stop()
 
-    def advance(self) -> bool:
-        """Keeps jobs in hand from starting, releases shards. Returns whether there are others, or jobs that run."""
+    def advance(self, until: float) -> bool:
+        """
+        Keeps jobs in hand from starting, releases shards, and waits for Redis until then (monotonic). Returns whether
+        there are others, or jobs that run.
+        """
         for thread in self._workers:
             for claim in thread.in_hand:
                 claim.give_back()
         try:
-            if released := self._release():
-                ask_to_foster(self._caller, self._runtime.namespace, released, self._heirs, self._runtime.node)
+            with Patience(max(until - clock.monotonic(), LAST)):
+                if released := self._release():
+                    ask_to_foster(self._caller, self._runtime.namespace, released, self._heirs, self._runtime.node)
             self._outage.over()
         except RedisError as error:
             self._outage.met(error, "release_failed")
@@ -80,10 +87,13 @@ class Drain:
             running.setdefault(claim.lease, []).extend(job.id for job in batch.running)
         self._keeper.stop()
         self._keeper.join(JOIN)
+        unsettled: dict[Lease, list[str]] = {}
+        for claim in (claim for thread in self._workers for claim in thread.in_hand):
+            unsettled.setdefault(claim.lease, []).extend(claim.unsettled)
         for lease in busy:
             logger.warning(
                 "abandoned", queue=lease.shard.queue, shard=lease.shard.index,
-                ids=running.get(lease, [])[:10],
+                ids=running.get(lease, [])[:10], ended_and_run_again=unsettled.get(lease, [])[:10],
             )  # fmt: skip
         if idle := [lease for lease in left if not lease.is_busy]:
             logger.warning("not_released", shards=len(idle), advice="others take them when their leases end")
@@ -94,7 +104,8 @@ class Drain:
             for home in claim.homes.all
         ]
         try:
-            self._caller.run_all(calls)
+            with Patience(LAST):
+                self._caller.run_all(calls)
         except RedisError as error:
             logger.warning("abandon_failed", error=f"{type(error).__name__}: {error}"[:300])
         return len(busy)

@@ -341,17 +341,19 @@ class Node:
         drain = Drain(runtime, self._workers, self._keeper, self._elastic.heirs() if self._elastic else {})
         drain.begin()
         self._following.stop()
-        while drain.advance() and clock.monotonic() < self._leave_at:
+        while drain.advance(self._leave_at) and clock.monotonic() < self._leave_at:
             self._wait(BURST_TICK)
             if self._fatal_error is not None and not self._is_to_retire:
                 self._leave("draining")
         if drain.cut_short():
             until = clock.monotonic() + ABANDON
-            while drain.advance() and clock.monotonic() < until:
+            while drain.advance(until) and clock.monotonic() < until:
                 self._wait(BURST_TICK)
         for chore in self._chores:
             chore.stop()
-            chore.join(TICK)
+        chores_until = clock.monotonic() + TICK
+        for chore in self._chores:
+            chore.join(max(0.0, chores_until - clock.monotonic()))
         left = drain.end()
         runtime.loop.close()
         self._heartbeat.stop()

@@ -218,7 +218,7 @@ class Producer:
         Returns:
             for each its result or error, also one of the connection; and whether Redis may have got any.
         """
-        with Patience(min(self._push_timeout, max(0.0, until - clock.monotonic()))) as patience:
+        with Patience(self._push_timeout) as patience:
             try:
                 self._look(patience)
                 if not may_send():

@@ -197,6 +197,12 @@ class ClaimInHand(ABC):
         return [job.id for job in self._jobs]
 
     @property
+    def unsettled(self) -> list[str]:
+        """The ids of the jobs that have ended and whose outcome Redis does not know."""
+        with self._lock:
+            return [job.id for job in self._done_jobs()]
+
+    @property
     def node(self) -> str:
         """The name of the node that has it in hand."""
         return self.lease.runtime.node
