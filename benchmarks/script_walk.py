@@ -75,7 +75,7 @@ def of_readers(full: FullShard) -> Iterator[Call[Any]]:
         return Call(script, of, words, lambda reply: reply)
 
     yield read("stats")
-    yield read("watch", 1)
+    yield read("watch", 1, "")
     for where, kind in (
         ("queue", "due"),
         ("queue", "waits"),

@@ -55,7 +55,7 @@ from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller
 from lowkiq.shared_page import SharedPage
-from lowkiq.transport.connect import client_for_node, connections_of_node
+from lowkiq.transport.connect import check_connections, client_for_node, connections_of_node
 
 logger = get_logger()
 
@@ -160,7 +160,9 @@ class Node:
 
     def _boot(self, undo: contextlib.ExitStack) -> bool:
         """Waits for Redis, opens the queues, and makes the threads. False: asked to stop meanwhile."""
-        client = client_for_node(self._settings, connections_of_node(self._settings.threads_per_node))
+        may_need = connections_of_node(self._settings.threads_per_node)
+        client = client_for_node(self._settings, may_need)
+        check_connections(client, may_need)
         self._runtime = runtime = Runtime(
             node=self.name,
             settings=self._settings,

@@ -59,24 +59,24 @@ def client_for_producers(settings: Settings) -> Client:
 
 
 def client_for_node(settings: Settings, connections: int) -> Client:
-    """
-    A client that repeats nothing by itself: a node must know when a reply was lost. Raises SettingsError for one with
-    so few connections that nothing would run.
-    """
+    """A client that repeats nothing by itself: a node must know when a reply was lost."""
     patience = reply_patience(settings.lease_ttl)
-    client = _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+    return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+
+
+def check_connections(client: Client, may_need: int) -> None:
+    """Warns of fewer connections than a node may need. Raises SettingsError for so few that nothing would run."""
     most = math.inf if isinstance(client, ClusterClient) else client.connection_pool.max_connections
     if most < NODE_CONNECTIONS:
         raise SettingsError(
             f"max_connections is {most}, and a node holds {NODE_CONNECTIONS} besides those of its threads: leave it "
-            f"out of the URL, or of the client, or make it {connections}"
+            f"out of the URL, or of the client, or make it {may_need}"
         )
-    if most < connections:
+    if most < may_need:
         logger.warning(
-            "few_connections", max_connections=most, may_need=connections,
+            "few_connections", max_connections=most, may_need=may_need,
             advice="threads wait for each other: leave max_connections out, or raise it",
         )  # fmt: skip
-    return client
 
 
 def connections_of_node(threads: int) -> int:

@@ -116,7 +116,7 @@ def test_partial_failure_fails_only_the_ids_it_names(app: Lowkiq) -> None:
 
     Jobs.perform_async([{"id": id} for id in "abcd"])
     burst(app)
-    left = {job.id: job.error for job in Jobs.queries.fetch("abcd")}
+    left = {job.id: job.error for job in Jobs.queries.fetch(list("abcd"))}
     assert left == {"b": "ValueError: bad b", "d": "a text"}
     metrics = app.metrics()["Jobs"]
     assert (metrics.processed, metrics.failed, metrics.busy) == (2, 2, 0)
@@ -131,7 +131,7 @@ def test_an_exception_fails_its_batch_and_no_other(app: Lowkiq) -> None:
 
     Jobs.perform_async([{"id": id, "perform_in": 1e9 + number} for number, id in enumerate("abcdef")])
     burst(app)
-    assert [job.id for job in Jobs.queries.fetch("abcdef")] == ["a", "b"]
+    assert [job.id for job in Jobs.queries.fetch(list("abcdef"))] == ["a", "b"]
 
 
 def test_an_error_that_no_output_can_print_fails_only_its_job(app: Lowkiq, failing: MakeFailing) -> None:

@@ -9,7 +9,7 @@ import redis
 
 from lowkiq import SettingsError
 from lowkiq.settings import Settings
-from lowkiq.transport.connect import client_for_node, client_for_producers, connections_of_node
+from lowkiq.transport.connect import check_connections, client_for_node, client_for_producers, connections_of_node
 from tests.support import HOST
 
 
@@ -26,12 +26,13 @@ def test_a_node_with_too_few_connections_is_refused_with_how_many_it_needs(way: 
         "user's": Settings(redis=made(most)),
     }[way]
     with pytest.raises(SettingsError, match=f"max_connections is {most}.* make it 15"):
-        client_for_node(settings, connections_of_node(5))
+        check_connections(client_for_node(settings, 15), connections_of_node(5))
     client_for_producers(settings)
 
 
 def test_with_few_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    client_for_node(Settings(redis_url=f"redis://{HOST}:1/0?max_connections=6"), connections_of_node(5))
+    settings = Settings(redis_url=f"redis://{HOST}:1/0?max_connections=6")
+    check_connections(client_for_node(settings, 15), connections_of_node(5))
     assert "few_connections" in "".join(capsys.readouterr())
 
 

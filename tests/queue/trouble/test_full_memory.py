@@ -42,7 +42,7 @@ def test_who_pushes_is_told_what_to_do(own_app, shard):
 
     work.perform_async([{"id": "a"}])
     fill_memory(shard)
-    with pytest.raises(PushFailed, match=r"took 0 of 2 payloads for sure, .*; push all of them again") as caught:
+    with pytest.raises(PushFailed, match=r"took 0 of 2 payloads for sure, .*; then push all of them again") as caught:
         work.perform_async([{"id": "b"}, {"id": "c"}])
     assert (caught.value.new, caught.value.merged) == (0, 0)
 
