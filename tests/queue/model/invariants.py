@@ -556,7 +556,7 @@ def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
         return ended
     outcome = _outcome(message)
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
-    going_back = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited)
+    going_back = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited, *outcome.crashed)
     others = {*outcome.released, *(row.id for row in going_back)}
     for id, entry in before.claims.get(name, {}).items():
         if id in outcome.acked or (outcome.rest == "ack" and id not in others):
