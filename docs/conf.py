@@ -52,7 +52,10 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!lowkiq\b).*"),
     ("py:class", r"lowkiq\.(registration\.W|types\.variables\.[KP])"),  # type variables, which say nothing to look up
     # What is passed on and not looked into.
-    ("py:class", r"lowkiq\.(registration\.Registration|queue\.(shard\.Shard|unreadable\.Unreadable)|job\.EncodedJob)"),
+    (
+        "py:class",
+        r"lowkiq\.(registration\.Registration|recurring\.Declaration|queue\.(shard\.Shard|unreadable\.Unreadable)|job\.EncodedJob)",
+    ),
     ("py:class", r"lowkiq\..*\.Annotated"),
     # Inner parts of rooms; what these offer is found by public_name.
     ("py:.*", rf"lowkiq\.({'|'.join(ROOMS)})\..*"),

@@ -202,7 +202,7 @@ def test_burst_ends_with_later_retries_left(nodes: Nodes) -> None:
     node = nodes.start(node={"burst": True})
     assert node.wait() == 0
     assert nodes.ended("c")
-    assert [job.id for job in nodes.worker.queries.fetch("abc")] == ["a"]
+    assert [job.id for job in nodes.worker.queries.fetch(list("abc"))] == ["a"]
 
 
 def test_a_log_line_names_ids_and_no_payloads(nodes: Nodes) -> None:
