@@ -14,7 +14,7 @@ from lowkiq.errors import class_name
 #: Sorted keys: {"a": 1, "b": 2} and {"b": 2, "a": 1} are one payload.
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=usual.encodable).encode
 
-_NESTED: Final = "payload is nested too deeply, or contains itself"
+NESTED: Final = "payload is nested too deeply, or contains itself"
 _EXACT: Final = frozenset({str, int, float, bool, type(None), list, tuple, dict})
 #: Integers of fewer bits are printed, whatever CPython's limit is.
 _MANY_BITS: Final = 2_000
@@ -44,12 +44,12 @@ def dump_payload(payload: Any) -> bytes:
             return data
         require_json(payload)
     except RecursionError:
-        raise ValueError(_NESTED) from None
+        raise ValueError(NESTED) from None
     except ENCODING as error:
         try:
             require_json(payload)
         except RecursionError:
-            raise ValueError(_NESTED) from None
+            raise ValueError(NESTED) from None
         except ValueError as found:
             raise found from None
         raise ValueError(str(error)) from error

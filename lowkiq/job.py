@@ -15,7 +15,7 @@ from lowkiq.after import NameOf, circle, names_of, part_name, word_of
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, short, unknown_option
 from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
-from lowkiq.usual import usual
+from lowkiq.usual import is_nan, usual
 
 #: How the bytes of an id that is no UTF-8 are kept in a string: those of a job that was read are found again by it.
 KEPT_BYTES: Final = "surrogateescape"
@@ -258,7 +258,7 @@ def _due(job: Mapping[str, Any]) -> str:
 def _perform_in(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         value = usual(value)
-        if value != value:  # noqa: PLR0124 (pandas' NaT)
+        if is_nan(value):
             raise ValueError(f"perform_in is {value}, which is no time: leave it out for now, or give one")
         if value.utcoffset() is None:
             raise ValueError(_naive(value))

@@ -18,6 +18,7 @@ from lowkiq.environment import MOST_THREADS, find_redis_url, state_directory
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.fewer import Equal, check_equal
 from lowkiq.hooks import Middleware, Scheduler, Splitter
+from lowkiq.process.own_files import foreign_owner
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import parse
 
@@ -216,9 +217,8 @@ def _redis_url(environment: Mapping[str, str]) -> str:
 
 def _refuse_another_user_s(path: Path) -> None:
     """As the supervisor does: a Redis that somebody runs there would be sent all jobs, and have its own performed."""
-    for found in (path.lstat(), path.stat()):
-        if found.st_uid not in {os.geteuid(), 0}:
-            raise SettingsError(
-                f"the state directory {path} belongs to user {found.st_uid}, and this is user {os.geteuid()}: set "
-                "LOWKIQ_REDIS_URL, or LOWKIQ_STATE_DIR to a directory of your own"
-            )
+    if (owner := foreign_owner(path)) is not None:
+        raise SettingsError(
+            f"the state directory {path} belongs to user {owner}, and this is user {os.geteuid()}: set "
+            "LOWKIQ_REDIS_URL, or LOWKIQ_STATE_DIR to a directory of your own"
+        )

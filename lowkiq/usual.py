@@ -49,8 +49,13 @@ def usual(value: Any) -> Any:
         return value
     for base, make in _MAKERS.items():
         if issubclass(kind, base):
-            return make(base, value) if value == value or base is float else value  # noqa: PLR0124 (pandas' NaT)
+            return value if is_nan(value) and base is not float else make(base, value)
     return _scalar(kind, value)
+
+
+def is_nan(value: Any) -> bool:
+    """True for a NaN, and for what stands for no time, as pandas' NaT: these alone differ from themselves."""
+    return bool(value != value)  # noqa: PLR0124 (see above)
 
 
 def encodable(value: Any) -> Any:
@@ -68,7 +73,7 @@ def _scalar(kind: type, value: Any) -> Any:
         return value
     try:
         item = value.item()
-        is_same = item == value or item != item  # noqa: PLR0124 (NaN, which is refused as such)
+        is_same = item == value or is_nan(item)  # which is refused as such
     except Exception:  # noqa: BLE001 (an item() of another meaning)
         return value
     return item if type(item) in _SCALARS and is_same else value

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from lowkiq.celery.refusals import MaxRetriesExceededError
 from lowkiq.errors import RetryIn, SettingsError, short
-from lowkiq.usual import usual
+from lowkiq.usual import is_nan, usual
 
 Errors = tuple[type[BaseException], ...]
 
@@ -72,7 +72,7 @@ class Rules:
         if eta is None:
             return float(self.default_retry_delay if countdown is None else countdown)
         eta = usual(eta)
-        if eta != eta or eta.utcoffset() is None:  # noqa: PLR0124 (pandas' NaT)
+        if is_nan(eta) or eta.utcoffset() is None:
             raise ValueError(f"eta {eta} has no time zone: give it one, or say countdown=seconds")
         return (eta - datetime.datetime.now(datetime.UTC)).total_seconds()
 

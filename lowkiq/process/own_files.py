@@ -43,6 +43,15 @@ def make_own_directory(path: str | Path) -> None:
         os.close(descriptor)
 
 
+def foreign_owner(path: Path) -> int | None:
+    """
+    The user, if it is another one, to whom a directory belongs, or a link to one: who could put there what is then
+    read or written. Root is none: volumes belong to it, also where nobody else may use them.
+    """
+    owners = [found.st_uid for found in (path.lstat(), path.stat())]
+    return next((owner for owner in owners if owner not in {os.geteuid(), 0}), None)
+
+
 def identity(found: os.stat_result) -> tuple[int, int]:
     """Device and inode: they tell a file from another one that has taken its name."""
     return found.st_dev, found.st_ino

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lowkiq.codec import ENCODING, require_json
+from lowkiq.codec import ENCODING, NESTED, require_json
 from lowkiq.errors import short
 
 
@@ -15,7 +15,7 @@ def refused(payload: Any, encode: Callable[[Any], object], error: Exception, pat
         try:
             encode(part)
         except RecursionError:
-            return ValueError("payload is nested too deeply, or contains itself")
+            return ValueError(NESTED)
         except ENCODING as found:
             return refused(part, encode, found, path + step)
     if isinstance(payload, str | int | float | dict):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lowkiq.environment import OPEN_TO_OTHERS, too_long_for_a_socket
 from lowkiq.log import get_logger
-from lowkiq.process.own_files import identity, open_own
+from lowkiq.process.own_files import foreign_owner, identity, open_own
 from lowkiq.process.place import CONTROL_SOCKET
 from lowkiq_supervisor.errors import BootError
 
@@ -124,13 +124,11 @@ def make_private(path: Path) -> None:
 
 def refuse_another_user_s(path: Path) -> None:
     """Raises a BootError for a directory, or a link to one, into which another user could put what is then written."""
-    for found in (path.lstat(), path.stat()):
-        # Volumes belong to root, also where nobody else may use them.
-        if found.st_uid not in {os.geteuid(), 0}:
-            raise BootError(
-                f"the state directory {path} belongs to user {found.st_uid}, and this is user {os.geteuid()}: run the "
-                "supervisor as that user, or set LOWKIQ_STATE_DIR to a directory of its own"
-            )
+    if (owner := foreign_owner(path)) is not None:
+        raise BootError(
+            f"the state directory {path} belongs to user {owner}, and this is user {os.geteuid()}: run the "
+            "supervisor as that user, or set LOWKIQ_STATE_DIR to a directory of its own"
+        )
 
 
 def refuse_a_long_path(path: Path) -> None:

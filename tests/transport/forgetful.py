@@ -4,47 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
-from typing import Self
+from collections.abc import Callable
+from functools import partial
 
-from tests.support import HOST
+from tests.transport.tcp_proxy import TcpProxy, end
 
 
-class Forgetful:
-    """Passes bytes on. A context manager; `port` is where it listens."""
+class Forgetful(TcpProxy):
+    """Passes bytes on."""
 
     def __init__(self, port: int) -> None:
-        self._target = HOST, port
-        self._listener = socket.create_server((HOST, 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._sockets: list[socket.socket] = []
+        super().__init__(port)
         self._forgotten: set[socket.socket] = set()
-        #: Connections that were made to it.
-        self.connected = 0
 
     def forget(self) -> None:
         """What is sent over the connections of now goes nowhere, and nobody is told; new ones are well."""
         self._forgotten.update(self._sockets)
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for each in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.connected += 1
-                server = socket.create_connection(self._target)
-                self._sockets += [client, server]
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+    def _ways(self, client: socket.socket, server: socket.socket) -> tuple[Callable[[], None], Callable[[], None]]:
+        return partial(self._pass, client, server), partial(self._pass, server, client)
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -52,5 +30,4 @@ class Forgetful:
                 if source not in self._forgotten:
                     target.sendall(data)
         if source not in self._forgotten:
-            with contextlib.suppress(OSError):
-                target.shutdown(socket.SHUT_RDWR)
+            end(target)

@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
-from typing import Self
+from collections.abc import Callable
+from functools import partial
 
-from tests.support import HOST
+from tests.transport.tcp_proxy import TcpProxy, end
 
 
-class LateReplies:
-    """Passes bytes on. A context manager; `port` is where it listens."""
+class LateReplies(TcpProxy):
+    """Passes bytes on."""
 
     def __init__(self, port: int) -> None:
-        self._target = HOST, port
-        self._listener = socket.create_server((HOST, 0))
-        self.port = int(self._listener.getsockname()[1])
+        super().__init__(port)
         #: True: the next reply is kept.
         self.keeps_next = False
-        #: Connections that were made to it.
-        self.connected = 0
-        self._sockets: list[socket.socket] = []
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _end(self._listener, *self._sockets)
-        for each in (self._listener, *self._sockets):
-            each.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.connected += 1
-                server = socket.create_connection(self._target)
-                self._sockets += [client, server]
-                kept: list[bytes] = []
-                threading.Thread(target=self._ask, args=(client, server, kept), daemon=True).start()
-                threading.Thread(target=self._answer, args=(server, client, kept), daemon=True).start()
+    def _ways(self, client: socket.socket, server: socket.socket) -> tuple[Callable[[], None], Callable[[], None]]:
+        kept: list[bytes] = []
+        return partial(self._ask, client, server, kept), partial(self._answer, server, client, kept)
 
     def _ask(self, client: socket.socket, server: socket.socket, kept: list[bytes]) -> None:
         with contextlib.suppress(OSError):
@@ -49,7 +28,7 @@ class LateReplies:
                 while kept:
                     client.sendall(kept.pop(0))
                 server.sendall(data)
-        _end(client, server)
+        end(client, server)
 
     def _answer(self, server: socket.socket, client: socket.socket, kept: list[bytes]) -> None:
         with contextlib.suppress(OSError):
@@ -59,10 +38,4 @@ class LateReplies:
                     kept.append(data)
                 else:
                     client.sendall(data)
-        _end(server, client)
-
-
-def _end(*sockets: socket.socket) -> None:
-    for each in sockets:
-        with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+        end(server, client)

@@ -445,7 +445,7 @@ class ClaimInHand(ABC):
 
     def follow(self, home: Home, layout: str) -> None:
         """Notes that the shard there was moved to that layout."""
-        self.homes.follow(home, layout, {*(job.id for job in self._jobs), *(row.id for row in self._spoiled)})
+        self.homes.follow(home, layout, {*self.ids, *(row.id for row in self._spoiled)})
 
     def take_back_call(self) -> Settle | None:
         """Ends a claim of which nothing runs, since its thread is inside another's job: as `settle_call` does."""

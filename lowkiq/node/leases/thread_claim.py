@@ -234,7 +234,7 @@ class ThreadClaim(ClaimInHand):
 
     def put_off(self, seconds: float) -> None:
         """Has what has not started go back, with the next settle, and stay there for as long."""
-        self._put_off({job.id for job in self._unstarted_jobs()}, seconds)
+        self._put_off(set(self.ids), seconds)
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
