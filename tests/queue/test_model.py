@@ -48,8 +48,8 @@ ENOUGH = 3_000
 #: `LOWKIQ_TEST_SEEDS=note pytest tests/queue/test_model.py` notes those it finds. One process only, without -n.
 SEEDS = Path(__file__).parent / "model/seeds.json"
 KNOWN = json.loads(SEEDS.read_text())
-#: Mutants whose seeds are stale since claims may be away, and a death is held against who ran at two. Each is searched
-#: for anew, for minutes, until it is noted where it was found.
+#: Mutants whose seeds are stale since claims may be away, and a death is held against who ran at two; or that only a
+#: fault of the oracle's had found out. Each is searched for anew, for minutes, until it is noted where it was found.
 SOUGHT = frozenset(json.loads((SEEDS.parent / "sought.json").read_text()))
 
 
