@@ -46,7 +46,8 @@ class AwaitedPushes:
     def __init__(self, caller: Caller, push_timeout: float, *, is_direct: bool) -> None:
         self._caller, self._push_timeout = caller, push_timeout
         #: Seconds that Redis may be silent on the loop's own connection; then the usual way has the others.
-        self._first_try = push_timeout * FIRST_TRY
+        may_be_forgotten = caller.connections and caller.connections.is_by_network
+        self._first_try = push_timeout * FIRST_TRY if may_be_forgotten else push_timeout
         self._trouble = ""
         self._loop = asyncio.get_running_loop()
         self._pool: redis.ConnectionPool | None = None

@@ -121,8 +121,11 @@ class Connections:
         self.pool: Any = pool
         #: Of a pool that Sentinel tells which server is the primary: looks, now and then, whether it is another.
         self._follow: Callable[..., None] | None = getattr(pool, "follow", None)
+        #: Something between may forget a connection in silence.
+        self.is_by_network = not issubclass(getattr(pool, "connection_class", object), UnixDomainSocketConnection)
         #: Whether what a push sends is sent again when no reply comes.
-        self._repeats = isinstance(getattr(pool, "connection_kwargs", {}).get("retry"), PatientRetry)
+        retry = getattr(pool, "connection_kwargs", {}).get("retry")
+        self._repeats = self.is_by_network and isinstance(retry, PatientRetry)
         self._most_idle = pool.max_connections // 2
         self._lock = threading.Lock()
         self._idle: list[Any] = []

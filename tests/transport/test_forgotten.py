@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +92,15 @@ def test_one_silent_connection_closes_the_idle_ones_too(app: Lowkiq, proxy: Forg
     proxy.forget()
     worker.perform_async([{"id": 2}])
     assert sum(connection._sock is not None for connection in taken) == 1
+
+
+def test_a_slow_redis_of_this_machine_has_all_of_the_time(make_app: Callable[..., Lowkiq]) -> None:
+    """Nothing forgets a connection by a socket of Unix: what is sent twice there only costs more time."""
+    app = make_app(push_timeout=6)
+    worker = app.worker(queue_name="jobs")(lambda _: None)
+    worker.perform_async([{"id": 1}])
+    client: Any = app.redis()
+    before = client.info("stats")["total_connections_received"]
+    client.client_pause(4_000)
+    assert worker.perform_async([{"id": 2}]).new == 1
+    assert client.info("stats")["total_connections_received"] == before
