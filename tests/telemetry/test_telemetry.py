@@ -297,7 +297,9 @@ def test_each_job_of_a_claim_logs_its_own_id_and_attempt(make_app, tmp_path):
 
     work.perform_async([{"id": str(n), "payload": "log" if n % 3 == 0 else "blank"} for n in range(50)])
     _, logged = run_node(app, "single", tmp_path / "told", is_told=False)
-    assert [line["ids"] for line in logged] == [[str(n)] for n in range(0, 50, 3)]
+    # Ids have no order among each other: of one that runs for long, the thread's shards go on elsewhere.
+    assert sorted(int(id) for line in logged for id in line["ids"]) == [*range(0, 50, 3)]
+    assert {len(line["ids"]) for line in logged} == {1}
     assert {(line["queue"], line["attempt"]) for line in logged} == {("single", 1)}
 
 

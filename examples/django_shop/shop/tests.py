@@ -213,7 +213,7 @@ class View(Clean):
             self.assertEqual(self.client.head(f"/lowkiq/static/{file.name}").status_code, 200)
 
     def test_takes_any_text_in_an_address_or_a_header(self) -> None:
-        self.user("view")
+        self.user("change")
         for raw in ("q=日本".encode().decode("latin-1"), "q=日本", "q=%E6%97%A5%E6%9C%AC"):
             answer = self.client.get("/lowkiq/search", QUERY_STRING=raw, HTTP_X_NAME="日本")
             self.assertContains(answer, 'value="日本"')
