@@ -1,6 +1,6 @@
 """
-The command line of the pairs. Exit codes: 0 nothing was found but known faults, 1 something was, 2 usage, 143 ended by
-TERM.
+The command line of the pairs. Exit codes: 0 nothing was found but known faults, 1 something was, 2 usage, 130 and 143
+ended by INT and TERM: what was found until then is told.
 """
 
 from __future__ import annotations
@@ -39,10 +39,18 @@ def main() -> int:
             done = time.monotonic() - began if options.minutes else histories
             progress.update(task, completed=done, description=f"{histories:,} histories, {found:,} found something")
 
-        results = suite.run(
-            pairs, seconds=seconds, histories=options.histories, first=options.first, mutant=options.mutant, watch=watch
-        )
-    return _report(results, time.monotonic() - began, options, told)
+        results: suite.Results = {}
+        ended = 0
+        try:
+            suite.run(
+                pairs, seconds=seconds, histories=options.histories, first=options.first, mutant=options.mutant,
+                watch=watch, results=results,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            ended = 130
+        except SystemExit:
+            ended = 143
+    return _report(results, time.monotonic() - began, options, told) or ended
 
 
 def _replay(pairs: list[Pair], options: argparse.Namespace, told: Console) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +22,6 @@ from tests.support import running_redis
 PROCESSES = 2
 #: Failures of a pair that are made short, and told.
 TOLD = 2
-#: Histories between two words of a process.
-BETWEEN = 20
 
 
 @dataclass
@@ -57,16 +57,17 @@ def play_pairs(
             yield pair, play(rig, pair, seed)
 
 
-def note(results: Results, pair: Pair, failure: Failure | None, rig: Rig) -> None:
-    """Adds the outcome of a history; failures that are new are made short."""
+def _note(results: Results, pair: Pair, failure: Failure | None) -> bool:
+    """Adds the outcome of a history. Says whether it is a failure that nobody knows."""
     played = results.setdefault(pair, Played())
     played.histories += 1
     if failure is None:
-        return
+        return False
     if fault := known(pair, failure.error):
         played.known[fault.why] = played.known.get(fault.why, 0) + 1
-    else:
-        played.failures.append(shorten(rig, failure) if len(played.failures) < TOLD else failure)
+        return False
+    played.failures.append(failure)
+    return True
 
 
 def run(
@@ -77,13 +78,16 @@ def run(
     first: int = 0,
     mutant: str = "",
     watch: Callable[[int, int], None] = lambda histories, found: None,
+    results: Results | None = None,
 ) -> Results:
     """
     Plays pairs in turn until the time is up, or each has that many histories, whichever is first.
 
     Args:
         watch: is told of histories and failures so far.
+        results: is filled with each history, so that who ends this early has what was found until then.
     """
+    results = {} if results is None else results
     context = multiprocessing.get_context("spawn")
     told = context.SimpleQueue()
     until = time.monotonic() + seconds
@@ -94,17 +98,13 @@ def run(
     ]
     for process in processes:
         process.start()
-    results: Results = {}
     count = found = 0
     try:
         for _ in processes:
             while (said := told.get()) is not None:
                 if isinstance(said, str):
                     raise RuntimeError(said)
-                if isinstance(said, dict):
-                    results |= said
-                    continue
-                count, found = count + said[0], found + said[1]
+                count, found = count + 1, found + _note(results, *said)
                 watch(count, found)
     finally:
         for process in processes:
@@ -114,22 +114,18 @@ def run(
 
 
 def _work(told: Any, pairs: Sequence[Pair], until: float, first: int, histories: int, mutant: str) -> None:
-    """A process: it says how many it has played, and at last what it has found."""
+    """A process: it says how each history went; the first failures of a pair are made short."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: who started this ends it
     seeds = range(first, first + histories) if histories else itertools.count(first)
-    results: Results = {}
+    shortened: Counter[Pair] = Counter()
     try:
         with running_redis() as server, pytest.MonkeyPatch.context() as patches:
             rig = Rig(server.url, patches, mutant)
-            count = found = 0
             for pair, failure in play_pairs(pairs, seeds, rig, until):
-                note(results, pair, failure, rig)
-                count, found = count + 1, found + (failure is not None)
-                if count == BETWEEN:
-                    told.put((count, found))
-                    count = found = 0
-            told.put((count, found))
+                is_new = failure is not None and not known(pair, failure.error) and shortened[pair] < TOLD
+                shortened[pair] += is_new
+                told.put((pair, shorten(rig, failure) if failure and is_new else failure))
             rig.close()
-        told.put(results)
     except Exception as error:  # noqa: BLE001 (whoever waits for it is told)
         told.put(f"{type(error).__name__}: {error}")
     told.put(None)
