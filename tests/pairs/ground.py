@@ -90,6 +90,11 @@ class Ground:
         self._named += 1
         return f"n{self._named}"
 
+    @property
+    def nodes_ever(self) -> list[str]:
+        """Those that live, and the dead."""
+        return [f"n{number}" for number in range(self._named + 1)]
+
     def hands(self) -> list[Hand]:
         """All claims in hand, also those that outlive their owner's hold of the shard."""
         return [*self.own_hands(), *self.away]

@@ -219,9 +219,10 @@ class Nodes(Ground):
         over: dict[str, str] = {}
         for id, how, payload in fates(outcome):
             if id in known and self.book.of(id).claim == hand.key:
+                is_cancelled = how != "acked" and self.book.of(id).is_cancelled  # whatever its run has asked for
                 self._end(id, how, payload)
                 if self.book.of(id).claim != hand.key:
-                    over[id] = how
+                    over[id] = "cancelled" if is_cancelled else how
         for one in self.capabilities:
             one.on_ended(hand, outcome)
         for id, how in over.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from lowkiq.queue.shard import Restored
+from lowkiq.shared_page import DeadNode
 from tests.pairs.capability import Capability
 from tests.pairs.jobs import SECOND
 
@@ -26,3 +28,18 @@ class Failover(Capability):
             self.snapshot = None
             self.world.advance(SECOND)
             self.world.tell("failover: what came since is lost")
+
+    def work(self) -> bool:
+        """What was settled away from its shard, and is in hand again, comes back: nobody renews its lease any more."""
+        world, is_back = self.world, False
+        held = {hand.key for hand in world.hands()}
+        if not any(record.claim and record.claim not in held for record in world.book.records.values()):
+            return False
+        dead = [DeadNode(node, ()) for node in world.nodes_ever]
+        for lease in list(world.leases.values()):
+            result = world.run(lease.shard.restore_away(*lease.owner, world.max_crashes, dead))
+            if isinstance(result, Restored) and result.restored:
+                world.tell(f"what was away from {lease.shard.prefix} comes back: {result}")
+                world.restored(lease.shard, set(world.nodes_ever))
+                is_back = True
+        return is_back

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from lowkiq.queue.shard import Held, Released, renew, renew_away
+from lowkiq.queue.shard import Held, Owned, Released, renew, renew_away
 from tests.pairs.capability import Capability
 from tests.pairs.nodes import TTL
 
@@ -27,6 +27,8 @@ class Move(Capability):
         other = random.choice([one for one in world.nodes if one != lease.node])
         found = world.run(lease.shard.acquire(other, TTL, world.max_crashes))
         world.tell(f"{other} wants {lease.shard.prefix}: {found}")
+        if isinstance(found, Owned):  # a failover has lost whose it was
+            world.owned(lease.shard, other, found)
         if not isinstance(found, Held):
             return
         running = list(lease.hands.values())
