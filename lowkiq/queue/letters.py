@@ -183,9 +183,13 @@ class Homes:
         self._caller = caller
         self._namespace = namespace
         self._ways: dict[str, Ways] = {}
+        self._losses = caller.losses
 
     def shard_of(self, letter: Letter) -> Shard:
         """The shard that a letter is for. Raises LowkiqError if its queue can't be written to."""
+        if self._losses != self._caller.losses:  # a failover may have lost that a shard was moved, or a reshard
+            self._losses = self._caller.losses
+            self._ways.clear()
         if letter.queue not in self._ways:
             (found,) = opened(self._caller, self._namespace, {letter.queue: letter.shards_count}).values()
             if isinstance(found, Exception):

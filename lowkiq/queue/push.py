@@ -90,7 +90,7 @@ class Producer:
         (found,) = opened(self._caller, self._namespace, {self._queue: self._shards_count}).values()
         if isinstance(found, Exception):
             raise found
-        if found != self._ways.layout:
+        if found != self._ways.layout or losses != self._known_at:  # a failover may have lost that a shard was moved
             self._ways = Ways(self._namespace, self._queue, found)
         self._known_at = losses
         self._look_at = clock.monotonic() + LOOK if found.is_moving else math.inf

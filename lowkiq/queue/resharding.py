@@ -246,8 +246,14 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
         how many jobs each step has moved.
 
     Raises:
-        Fenced: another mover has the lease.
+        Fenced: another mover has the lease; or a failover has lost the reshard before it was acquired, and it is given
+            back.
     """
+    old, layout = route.old, route.layout
+    # Whoever has heard of the reshard before a failover lost it acquires the lease after: else that is lost, too.
+    if caller.command("HGET", keys.queues(old.namespace), old.queue) != layout.text.encode():
+        caller.run(old.release(node, epoch, 0, "lease"))
+        raise Fenced(f"queue {old.queue} is not being resharded to {layout.shards_count} shards, or not any more")
     mark = caller.run(route.set_mark(node, epoch, -1))
     yield 0
     margin = 0 if mark.is_marked else MARGIN

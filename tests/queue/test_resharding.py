@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
 
-from lowkiq import Debounce
-from lowkiq.errors import BeingResharded, Paused, SettingsError
+from lowkiq import Debounce, Lowkiq
+from lowkiq.errors import BeingResharded, Fenced, Moved, Paused, SettingsError, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed
-from lowkiq.queue import resharding
+from lowkiq.queue import letters, resharding
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.push import Producer
 from lowkiq.queue.push_calls import push_apart_call, push_call
 from lowkiq.queue.resharding import Route
-from lowkiq.queue.shard import Exhausted, Failure, Outcome
+from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Shard
 from lowkiq.shared_page import DeadNode
 from tests import mutants
 from tests.pairs.rig import dump, restore
@@ -261,6 +262,104 @@ def move_with_failovers(app, monkeypatch, counts, lost) -> None:
     assert counters(world) == counted
 
 
+def fail_over(app: Lowkiq, there: list[Any]) -> None:
+    """Redis goes on with what a replica has had; whoever had a connection hears that it is closed."""
+    restore(app.redis(), there)
+    app.redis().execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    app.caller.command("PING")
+
+
+def mark_all(world: ReshardWorld) -> None:
+    """Moves until all old shards send pushes on."""
+    for index in range(world.layout.old_count):
+        route = Route.of(world.namespace, QUEUE, world.layout, index)
+        owned = world.caller.run(route.acquire("mover", 60, 3, [], is_marked=False))
+        for _ in resharding.steps(world.caller, route, "mover", owned.epoch):
+            if world.caller.run(route.set_mark("mover", owned.epoch, -1)).is_marked:
+                break
+
+
+def sends(app: Lowkiq, by: str) -> Callable[[bytes], None]:
+    """Who has jobs come to their shards, and remembers which have moved."""
+    if by == "push":
+        producer = Producer(app.caller, app.settings.namespace, QUEUE, 1)
+        return lambda payload: producer.push([EncodedJob(b"a", payload, "", "")]) and None
+    homes = letters.Homes(app.caller, app.settings.namespace)
+
+    def send(payload: bytes) -> None:
+        while True:
+            shard = homes.shard_of(letters.Letter(b"", b"", b"", b"push", QUEUE, 1, [b"a"]))
+            (result,) = app.caller.run_all([push_call(shard, [EncodedJob(b"a", payload, "", "")], once())])
+            if not isinstance(result, Moved):
+                return
+            homes.sent_on(QUEUE, shard.prefix)
+
+    return send
+
+
+@pytest.mark.parametrize("what", ["the mark", "the reshard"])
+@pytest.mark.parametrize("by", ["push", "letter"])
+def test_who_was_sent_on_asks_again_once_a_failover_may_have_lost_that(app, by, what):
+    world = ReshardWorld(app, 1, Random(1))
+    send = sends(app, by)
+    send(b"1")
+    there = dump(app.redis())
+    world.begin(2)
+    if what == "the mark":
+        there = dump(app.redis())
+    mark_all(world)
+    send(b"2")
+    fail_over(app, there)
+    send(b"3")
+    old = Shard(world.namespace, QUEUE, 0, world.layout.old)
+    assert b"3" in app.redis().zrange(f"{old.prefix}payloads:a", 0, -1), "it went past what has not moved"
+
+
+def test_a_mover_that_has_not_heard_that_its_reshard_is_lost_touches_nothing(app):
+    world = ReshardWorld(app, 1, Random(1))
+    world.push()
+    there = dump(app.redis())
+    world.begin(2)
+    restore(app.redis(), there)
+    route = Route.of(world.namespace, QUEUE, world.layout, 0)
+    owned = world.caller.run(route.acquire("mover", 60, 3, [], is_marked=False))
+    with pytest.raises(Fenced, match="queue q is not being resharded to 2 shards, or not any more"):
+        next(resharding.steps(world.caller, route, "mover", owned.epoch))
+    world.layout = world.first
+    world.push()
+    assert isinstance(world.caller.run(world.shards()[0].acquire("node", 60, 3)), Owned), "it has given it back"
+    assert not app.redis().keys("*q@2*")
+
+
+@pytest.mark.parametrize("so", ["", "and something has", "by a later mover"])
+def test_feeders_of_a_lost_reshard_are_in_nobodys_way_unless_they_are_in_use(app, so):
+    begin_after_a_lost_one(app, so)
+
+
+def begin_after_a_lost_one(app, so) -> None:
+    """Its mover goes on for a moment after the failover; the next reshard is to another number."""
+    world = ReshardWorld(app, 1, Random(1))
+    world.push()
+    there = dump(app.redis())
+    world.begin(2)
+    lost = Route.of(world.namespace, QUEUE, world.layout, 0)
+    restore(app.redis(), there)
+    epoch = str(10**17) if so == "by a later mover" else "7"
+    world.caller.run_all(lost.feed(epoch, resharding.Mark(False, 0, 0, b"", b""), 0))
+    if so == "and something has":
+        (result,) = world.caller.run_all([push_call(lost.new[0], [EncodedJob(b"b", b"1", "", "")], once())])
+        assert not isinstance(result, Exception)
+    world.layout = world.first
+    world.begin(3)
+    if so:
+        with pytest.raises(ShardsCountMismatch):
+            world.end_move()
+        return
+    world.end_move()
+    world.work_off()
+    check(world)
+
+
 def test_what_is_pushed_meanwhile_merges_as_it_would_have(app):
     merge_meanwhile(app)
 
@@ -469,6 +568,9 @@ MUTANTS = {
     "drops_what_is_lost": (
         "moving.lua", "if step and redis.call('HGET', P .. 'owner', 'step') ~= epoch .. ':' .. step then",
         "if false then"),
+    "lost_feeders_stay": ("feed.lua", "forget_lost_feeders(P, ARGV[1], epoch)\n", "\n"),
+    "forgets_what_has_come": ("moving.lua", " or holds_anything(P) then return end", " then return end"),
+    "forgets_a_later_mover": ("moving.lua", "if tonumber(by) >= epoch then return end", ""),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
 }  # fmt: skip
 
@@ -479,6 +581,7 @@ def test_a_mutant_is_found_out(app, monkeypatch, name):
     file, safeguard, instead = MUTANTS[name]
     mutants.replace(file, safeguard, instead, monkeypatch)
     tries = [lambda: merge_meanwhile(app), lambda: pause_meanwhile(app)]
+    tries += [lambda so=so: begin_after_a_lost_one(app, so) for so in ("and something has", "by a later mover", "")]
     tries += [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
     tries += [lambda lost=lost: move_with_failovers(app, monkeypatch, (2, 3), lost) for lost in (1, 2, 3)]
     tries += [lambda seed=seed: check(history(app, seed, COUNTS[seed % len(COUNTS)])) for seed in range(200)]

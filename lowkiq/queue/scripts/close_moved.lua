@@ -3,7 +3,7 @@
 -- KEYS  1 prefix of the old shard
 -- ARGV  1 the mover, 2 epoch, 3 the step in which the new ones were told that all has come (note_step.lua)
 -- returns 1, or 0 if it holds something   errors: FENCED (also where they have lost it), INVALID (it is not marked)
---@ moving mover sides
+--@ moving mover holds
 --@ lanes left
 local P = KEYS[1]
 local meta = redis.call('HMGET', P .. 'meta', 'layout', 'closed')
@@ -11,9 +11,7 @@ if meta[2] then return 1 end
 local refusal = fence_mover(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
 drop_lanes(P) -- hints that were wrong, some at a time
-local names = {P .. 'asides', P .. 'away', P .. 'lanes', P .. 'lanes_later', P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}
-for _, side in ipairs(SIDES) do names[#names + 1] = P .. side[1] end
-if redis.call('EXISTS', unpack(names)) > 0 then return 0 end
+if holds_anything(P) then return 0 end
 
 for _, tag in ipairs(redis.call('ZRANGE', P .. 'tag_counts', 0, -1)) do redis.call('UNLINK', P .. 'tagged:' .. tag) end
 redis.call('UNLINK', P .. 'tag_counts', P .. 'claimed_tags', P .. 'cancels', P .. 'paused', P .. 'watch', P .. 'feeders',

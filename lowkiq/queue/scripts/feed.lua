@@ -8,7 +8,9 @@
 --       was told before, and may have ended here since
 -- returns 1, also where all has come   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known)
 --@ shard layout
+--@ moving begun
 local P, old, epoch = KEYS[1], ARGV[2], tonumber(ARGV[3])
+forget_lost_feeders(P, ARGV[1], epoch)
 local refusal, layout, last_score, seen = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 1 end

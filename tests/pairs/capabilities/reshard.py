@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from lowkiq.errors import BeingResharded, Moved, Refused
+from lowkiq.errors import BeingResharded, Moved, Refused, ShardsCountMismatch
 from lowkiq.queue import resharding
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.resharding import Route
@@ -49,7 +49,7 @@ class Reshard(Capability):
         try:
             next(self.going)
             world.tell("the mover goes on")
-        except (StopIteration, Refused, Moved, BeingResharded) as error:
+        except (StopIteration, Refused, Moved, BeingResharded, ShardsCountMismatch) as error:
             world.tell(f"the mover ends: {error!r}")
             self.going = None
 
@@ -96,7 +96,7 @@ class Reshard(Capability):
             ghost = random.choice(self.ghosts)
             try:
                 next(ghost)
-            except (Refused, StopIteration, Moved):
+            except (Refused, StopIteration, Moved, ShardsCountMismatch):
                 self.ghosts.remove(ghost)
 
     def heal(self) -> None:

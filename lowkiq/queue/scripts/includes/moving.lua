@@ -38,6 +38,31 @@ local SIDES = {
   {'waits', 'hash', 'each'}, {'morgue:waits', 'hash', 'each'}, {'waiters', 'zset', 'each'},
 }
 
+--- holds
+--@ moving sides
+-- Whether there is anything in a shard that would have to be moved out of it.
+local function holds_anything(P)
+  local names = {P .. 'asides', P .. 'away', P .. 'lanes', P .. 'lanes_later', P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}
+  for _, side in ipairs(SIDES) do names[#names + 1] = P .. side[1] end
+  return redis.call('EXISTS', unpack(names)) > 0
+end
+
+--- begun
+--@ moving holds
+-- A failover may lose a reshard whose mover goes on for a moment, and leaves its feeders here. Where the next one is to another
+-- number they are in its way: forgets them, if nothing has come of them, for a mover of a later epoch.
+local function forget_lost_feeders(P, layout, epoch)
+  local known = redis.call('HGET', P .. 'meta', 'layout')
+  if not known or known == layout or string.sub(known, -6) == ':moved' or holds_anything(P) then return end
+  local feeders = redis.call('HVALS', P .. 'feeders')
+  for _, by in ipairs(feeders) do
+    if tonumber(by) >= epoch then return end
+  end
+  if #feeders == 0 then return end
+  redis.call('UNLINK', P .. 'feeders', P .. 'fed')
+  redis.call('HDEL', P .. 'meta', 'layout')
+end
+
 --- whole
 --@ shard refuse layout
 -- What is absent in a new shard may be on its way, or be of another owner's run, as long as something still comes: whoever
