@@ -224,6 +224,7 @@ def _of_nodes(space: str, queue: str) -> Iterator[tuple[str, Iterable[str], Iter
     yield "keep_dump", [keys.dumps(space)], [UNDO, '{"id":"0"', "text", 20, 60]
     yield "end_session", [keys.ended_sessions(space)], ["nonce", 60, 1_000]
     yield "version", [keys.version(space, "g")], ["", 100, "1"]
+    yield "declare", [keys.declared(space, queue)], [NODE, "1234", b"\x90", 60]
     yield "turn", [keys.history_turn(space)], [NODE, 1_000]
     yield "record", [keys.history(space, queue)], [1, "hour", 60, 60, "1 1 1 1 1 1 1 1 1"]
     yield (

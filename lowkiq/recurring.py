@@ -197,7 +197,10 @@ class Recurring:
         return self._act(worker, id, "resume", who)
 
     def remove(self, worker: Target, id: str | int, *, who: str = "") -> bool:
-        """Ends it; what is queued of it runs. One of the code comes back when a node starts. False: there is none."""
+        """
+        Ends it; what is queued of it runs. One of the code stays away until the code says something else of it. False:
+        there is none.
+        """
         return self._act(worker, id, "remove", who)
 
     def run_now(self, worker: Target, id: str | int, *, who: str = "") -> Pushed:
@@ -299,25 +302,3 @@ class StoredEntries:
 
     def _ours(self) -> Mapping[str, int]:
         return {queue: worker.shards_count for queue, worker in self._app.workers.items()}
-
-
-def set_declared(caller: Caller, shards: Sequence[Shard], rows: Sequence[Declared]) -> None:
-    """
-    Has a queue's recurring jobs of the code be those that are declared: what the code has no more is removed. People's
-    pauses stay. Raises the first LowkiqError, when all others are set.
-    """
-    errors = list[LowkiqError]()
-    for row in rows:
-        try:
-            change_entry(caller, shards, row.job.id, set_by(row.rule, row.job.payload, "code", row.job.tenant))
-        except LowkiqError as error:
-            errors.append(error)
-    ids = {row.job.id.decode() for row in rows}
-    for job in read_all(caller, shards):
-        if job.origin == "code" and job.id not in ids:
-            change_entry(caller, shards, job.id.encode(), _gone_from_code)
-    raise_first(errors)
-
-
-def _gone_from_code(known: Any) -> Any:
-    return None if known is not None and known.origin == "code" else known

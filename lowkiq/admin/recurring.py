@@ -12,9 +12,10 @@ from lowkiq.admin.pauses import Pause, parse_pause, pause_text
 from lowkiq.admin.words import printable
 from lowkiq.errors import LowkiqError
 from lowkiq.job import KEPT_BYTES
+from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, pairs, redis_time
 from lowkiq.queue.homes import act_at, home_of
-from lowkiq.queue.recurring import Entry, recur
+from lowkiq.queue.recurring import Entry, Gone, recur
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 from lowkiq.recurrence import Rule
@@ -57,11 +58,12 @@ def read_entry(caller: Caller, shard: Shard, id: bytes) -> tuple[bytes, Entry | 
 
 
 def change_entry(
-    caller: Caller, shards: Sequence[Shard], id: bytes, change: Change
+    caller: Caller, shards: Sequence[Shard], id: bytes, change: Change, *, by_people: bool = True
 ) -> tuple[Entry | None, Entry | None]:
     """
     Makes of an entry what `change` makes of it, None for none; if others change it meanwhile, of what that is then.
-    Raises BeingResharded, LowkiqError.
+    What people take away of the code's is remembered, and so is their pause of what the code takes away. Raises
+    BeingResharded, LowkiqError.
 
     Returns:
         what it was, and what it is.
@@ -72,6 +74,10 @@ def change_entry(
         made = change(known)
         if made == known and known is not None:
             return known, made
+        if known and not made and known.declared and (by_people or known.paused):
+            gone = Gone(known.declared, None if by_people else known.paused, by_people)
+            key = keys.declared(home.namespace, home.queue)
+            caller.command("HSET", key, b"-" + id, msgspec.msgpack.encode(gone))
         # That there is none the script confirms, too: it may be on its way.
         new, next_at = made.text if made else b"", None
         if made and made.paused is None:
@@ -83,7 +89,12 @@ def change_entry(
 
 def set_by(rule: Rule, payload: bytes, origin: Any, tenant: str = "") -> Change:
     """Has an entry be that, paused if it was."""
-    return lambda known: Entry(rule, payload, origin, known.paused if known else None, tenant)
+
+    def change(known: Entry | None) -> Entry:
+        paused, declared = (known.paused, known.declared) if known else (None, b"")
+        return Entry(rule, payload, origin, paused, tenant, declared)
+
+    return change
 
 
 def asked_by(action: Action, now: float, who: str = "", why: str = "") -> Change:

@@ -108,7 +108,7 @@ def resume(context: typer.Context, queue: Queue, id: Id, require: Require = None
 
 @recurring.command()
 def remove(context: typer.Context, queue: Queue, id: Id, require: Require = None) -> None:
-    """Has a job recur no more. One that the code declares comes back when a node starts: pause it instead."""
+    """Has a job recur no more. One of the code stays away until the code says something else of it."""
     _act(context, require, lambda app: app.recurring.remove(queue, id, who=who()), queue, id, "recurs no more")
 
 

@@ -47,6 +47,11 @@ class Outage:
         #: What was logged → when (monotonic).
         self._logged: dict[str, float] = {}
 
+    @property
+    def is_on(self) -> bool:
+        """True as long as some thread has met an error and since then no success."""
+        return bool(self._threads)
+
     def met(self, error: Exception, event: str = "redis_trouble") -> None:
         """Notes an error that the calling thread has met."""
         what = advice(error) or type(error).__name__

@@ -269,6 +269,11 @@ def version(namespace: str, group: str) -> str:
     return f"{namespace}:version:{group}"
 
 
+def declared(namespace: str, queue: str) -> str:
+    """Hash: what the code of nodes declares to recur of a queue, and what was taken away of it (declare.lua)."""
+    return f"{namespace}:declared:{queue}"
+
+
 def settings(namespace: str, queue: str) -> str:
     """The settings of a queue with which a node has started last."""
     return f"{namespace}:settings:{queue}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -11,6 +12,7 @@ import msgspec
 from lowkiq.errors import SettingsError, short
 from lowkiq.fewer import Fewer
 from lowkiq.job import EncodedJob
+from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller, pairs
 from lowkiq.queue.shard import Shard
 from lowkiq.recurrence import Rule
@@ -32,6 +34,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     paused: bytes | None = None
     #: Whose share its jobs are, as `fair_by` told when it was set.
     tenant: str = ""
+    #: A digest of what the code declared of it when that was set last: what people change stays until that changes.
+    declared: bytes = b""
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
@@ -47,6 +51,24 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         """What is pushed for that time, with all that a push of its worker has. Raises SettingsError: it can't be."""
         payload = dated(codec, self.payload, at) if self.rule.missed == "all" else self.payload
         return EncodedJob(id, payload, at, tenant=self.tenant, fewer=fewer.word_of({}))
+
+
+class Gone(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of an entry of the code that was taken away, for when it is declared again."""
+
+    declared: bytes = b""
+    paused: bytes | None = None
+    #: Not as the code has it no more.
+    by_people: bool = False
+
+
+class Living(NamedTuple):
+    """A declaration of nodes that live: all that the code of some has of a queue."""
+
+    digest: bytes
+    #: When it was heard of first, by Redis's clock.
+    since: float
+    ids: frozenset[bytes]
 
 
 class Due(NamedTuple):
@@ -83,6 +105,26 @@ def recur(shard: Shard, id: bytes, known: bytes, text: bytes, next_at: float | N
     """Makes an entry that from what is known of it, b"" for nothing. False: it is something else by now."""
     at = "" if next_at is None else f"{next_at:.6f}"
     return Call("recur", [shard.prefix], [shard.layout, id, known, text, at], bool)
+
+
+def declare(
+    namespace: str, queue: str, node: str, digest: bytes, ids: Sequence[bytes], lapse: float
+) -> Call[tuple[bool, Sequence[Living]]]:
+    """
+    Notes that the code of a node has these entries of a queue. Gives whether nobody's had just these before, and all
+    declarations of nodes that have said so within `lapse` seconds.
+    """
+    arguments: list[Argument] = [node, digest, msgspec.msgpack.encode(ids), f"{lapse:g}"]
+    return Call("declare", [keys.declared(namespace, queue)], arguments, _living)
+
+
+def _living(reply: list[Any]) -> tuple[bool, Sequence[Living]]:
+    is_new, *rows = reply
+    living = list[Living]()
+    for digest, since, ids in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+        with contextlib.suppress(ValueError, msgspec.MsgspecError):  # anybody may write to Redis
+            living.append(Living(digest, float(since), frozenset(msgspec.msgpack.decode(ids, type=list[bytes]))))
+    return bool(is_new), living
 
 
 def firing(shard: Shard) -> Call[Firing]:

@@ -417,7 +417,7 @@ def test_a_clockwork_whose_declarations_fail_goes_on(app: Lowkiq, monkeypatch: p
     app.worker(queue_name="q", shards_count=1)(lambda batch: None)
     runtime = runtime_of(app)
     runtime.layouts["q"] = Layout(RESHARDED, 1)
-    monkeypatch.setattr("lowkiq.node.chores.clockwork.set_declared", failing(Hasty("of a codec")))
+    monkeypatch.setattr("lowkiq.node.chores.declarations.Declarations.look", failing(Hasty("of a codec")))
     clockwork = Clockwork(runtime, [])
     clockwork.start()
     wait_until(lambda: mishaps_of(runtime))

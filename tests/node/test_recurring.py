@@ -21,7 +21,6 @@ from lowkiq.queue.layouts import opened
 from lowkiq.queue.recurring import Fired, fire, firing, later, recur
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Owned, Shard
-from lowkiq.recurring import set_declared
 from lowkiq.shared_page import DeadNode
 from tests import mutants
 from tests.node.driven import burst, runtime_of
@@ -146,21 +145,6 @@ def test_one_that_is_paused_does_not_fire_and_misses_nothing(shop: Shop) -> None
     assert not list(shop.app.recurring)
     with pytest.raises(LowkiqError, match="nothing recurs as 'eu'"):
         shop.app.recurring.run_now(shop.report, "eu")
-
-
-def test_what_the_code_declares_is_set_and_what_it_has_no_more_is_removed(shop: Shop) -> None:
-    shop.app.every("0 3 * * *", tz="Europe/Berlin", id="night")(shop.report)
-    shop.app.every(300, id="often", offset=60)(shop.report)
-    shop.app.recurring.set(shop.report, "by hand", "1h")
-    shards = [Shard(shop.app.namespace, "reports", index, SHARDS) for index in range(SHARDS)]
-    set_declared(shop.app.caller, shards, shop.app._declared)
-    assert {job.id: job.origin for job in shop.app.recurring} == {"night": "code", "often": "code", "by hand": "api"}
-    shop.app.recurring.pause(shop.report, "often")
-    next_at = shop.next_at("night")
-    set_declared(shop.app.caller, shards, shop.app._declared)
-    assert (shop.next_at("night"), shop.next_at("often")) == (next_at, None)
-    set_declared(shop.app.caller, shards, shop.app._declared[1:])
-    assert {job.id for job in shop.app.recurring} == {"often", "by hand"}
 
 
 def test_a_node_sets_what_the_code_declares_and_fires_it_in_time(app: Lowkiq) -> None:
@@ -320,8 +304,9 @@ def test_large_backlogs_are_made_up_for_in_several_calls(shop: Shop, monkeypatch
     assert sum(len(payloads) for _, payloads in shop.ran) == sum(sizes) == 48 and max(sizes) <= 10
 
 
-def test_what_the_code_declares_is_set_once_its_shard_has_moved(shop: Shop) -> None:
+def test_what_the_code_declares_is_set_once_its_shard_has_moved(shop: Shop, monkeypatch: Any) -> None:
     """A node that starts during a reshard was refused, once and for all."""
+    monkeypatch.setattr(clockwork, "AGAIN", 0.0)
     shop.app.every(300, id="often")(shop.report)
     caller, namespace = shop.app.caller, shop.app.namespace
     opened(caller, namespace, {"reports": SHARDS})

@@ -570,7 +570,7 @@ MUTANTS = {
         "if false then"),
     "lost_feeders_stay": ("feed.lua", "forget_lost_feeders(P, ARGV[1], epoch)\n", "\n"),
     "forgets_what_has_come": ("moving.lua", " or holds_anything(P) then return end", " then return end"),
-    "forgets_a_later_mover": ("moving.lua", "if tonumber(by) >= epoch then return end", ""),
+    "forgets_a_later_mover": ("moving.lua", "if tonumber(feeders[i]) >= epoch then return end", ""),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import Fenced, LowkiqError
 from lowkiq.log import get_logger
+from lowkiq.node.chores.declarations import Declarations
 from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.noted import Owned
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked
 from lowkiq.queue.recurring import Due, Entry, Fired, Firing, fire, firing, later
-from lowkiq.queue.shard import shards_of
-from lowkiq.recurring import Declared, set_declared
+from lowkiq.recurring import Declared
 
 logger = get_logger()
 
@@ -51,8 +52,12 @@ class Clockwork(LastingThread):
         super().__init__("lowkiq-recurring", runtime.mishaps)
         self._runtime, self._caller, self._node = runtime, runtime.caller, runtime.node
         self._box = runtime.recurring
-        #: What the code has of each queue that is not in Redis yet.
-        self._declared = {queue: [row for row in rows if row.worker.queue_name == queue] for queue in runtime.workers}
+        #: What the code has of each queue, and when that is to be looked at next (monotonic).
+        self._declared = {
+            queue: Declarations(runtime, queue, [row for row in rows if row.worker.queue_name == queue])
+            for queue in runtime.workers
+        }
+        self._declare_at = dict.fromkeys(self._declared, 0.0)
         #: When it is logged again that it could not be set (monotonic).
         self._remind_at: dict[str, float] = {}
         #: When shards are to be looked at (monotonic).
@@ -70,20 +75,21 @@ class Clockwork(LastingThread):
     def _work(self) -> None:
         while not self._is_over.is_set():
             self._declare()
-            wait = AGAIN if self._declared else min(self._look_at.values(), default=math.inf) - clock.monotonic()
+            wait = min([*self._look_at.values(), *self._declare_at.values()], default=math.inf) - clock.monotonic()
             taken = self._box.take(min(max(wait, 0.0), threading.TIMEOUT_MAX))
             now = clock.monotonic()
             due = taken | {lease for lease, at in self._look_at.items() if at <= now}
             for some in chunked(due, TOGETHER):
                 self._look(some)
             self._box.is_busy = False
+        self._leave()
 
     def _declare(self) -> None:
-        """Sets what the code has, once. What is refused, as its queue is being resharded, is tried until it is set."""
-        for queue, rows in list(self._declared.items()):
-            shards = shards_of(self._runtime.namespace, {queue: self._runtime.layouts[queue]})
+        """Sets what the code has. What is refused, as its queue is being resharded, is tried until it is set."""
+        for queue in [queue for queue, at in self._declare_at.items() if at <= clock.monotonic()]:
+            self._declare_at[queue] = clock.monotonic() + AGAIN
             try:
-                set_declared(self._caller, shards, rows)
+                at = self._declared[queue].look()
             except RedisError as error:
                 self._runtime.outage.met(error)
                 return
@@ -95,7 +101,16 @@ class Clockwork(LastingThread):
             except BaseException as error:  # noqa: BLE001 (what is there already may be anything; the others have theirs)
                 self._mishaps.met("recurring_not_set", error, "it is tried again each second", queue=queue)
                 continue
-            del self._declared[queue]
+            if at is None:
+                del self._declare_at[queue]
+            else:
+                self._declare_at[queue] = at
+
+    def _leave(self) -> None:
+        """Has what only this node's code has be removed by others soon. Where Redis is away, that lapses."""
+        with contextlib.suppress(RedisError):
+            for declared in [] if self._runtime.outage.is_on else self._declared.values():
+                declared.leave()
 
     def _look(self, leases: Sequence[Owned]) -> None:
         """Fires what is due of some shards, and notes when to look again."""

@@ -86,7 +86,8 @@ async def recurring(call: ApiCall) -> RecurringReply:
     "POST",
     "/api/v1/queues/{queue}/recurring",
     "actOnRecurring",
-    description="To run one now takes a view that has the worker. One of the code comes back when a node starts.",
+    description="To run one now takes a view that has the worker. One that was removed stays away until the code says "
+    "something else of it.",
     body=RecurringRequest,
     refusals=NO_QUEUE,
     examples={"pause": {"id": "report", "action": "pause", "reason": "it is summer"}},

@@ -37,8 +37,8 @@ WORDINGS: Final[Mapping[Asked, Wording]] = {
     "run_now": Wording("Run now", "It is pushed once more, now. Its times stay as they are."),
     "remove": Wording(
         "Remove",
-        "It recurs no more; what is queued of it runs. One that the code declares comes back when a node starts: pause "
-        "it instead.",
+        "It recurs no more; what is queued of it runs. One of the code stays away until the code says something else "
+        "of it.",
     ),
 }
 

@@ -54,9 +54,9 @@ end
 local function forget_lost_feeders(P, layout, epoch)
   local known = redis.call('HGET', P .. 'meta', 'layout')
   if not known or known == layout or string.sub(known, -6) == ':moved' or holds_anything(P) then return end
-  local feeders = redis.call('HVALS', P .. 'feeders')
-  for _, by in ipairs(feeders) do
-    if tonumber(by) >= epoch then return end
+  local feeders = redis.call('HGETALL', P .. 'feeders')
+  for i = 2, #feeders, 2 do
+    if tonumber(feeders[i]) >= epoch then return end
   end
   if #feeders == 0 then return end
   redis.call('UNLINK', P .. 'feeders', P .. 'fed')
