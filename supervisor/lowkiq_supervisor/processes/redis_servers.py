@@ -46,7 +46,7 @@ def find_server(data: Path | None = None, among: Iterable[Path] | None = None) -
         unfit.append(f"{server} {reason}")
     if unfit and data:
         raise BootError(
-            f"no server here can have the jobs in {data}, which another one wrote: {'; '.join(unfit)}. Put the one "
+            f"no server here can serve the jobs in {data}, which another one wrote: {'; '.join(unfit)}. Put the one "
             "that wrote them on PATH as redis-server, or start in another LOWKIQ_STATE_DIR"
         )
     if unfit:
