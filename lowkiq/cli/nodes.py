@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import getpass
+import os
 import socket
 import time
 from typing import Annotated
@@ -136,7 +137,7 @@ def who() -> str:
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a container's user may have no name
-        return f"somebody@{socket.gethostname()}"
+        return f"user {os.getuid()}@{socket.gethostname()}"
 
 
 def _ask(

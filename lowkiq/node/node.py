@@ -116,7 +116,7 @@ class Node:
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         # A burst ends with its own part; and a splitter of the user's may keep shards apart, and away, on purpose.
         self._is_elastic = is_elastic and not burst and self._settings.build_splitter is None
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
         self._dead_nodes, self.page = tuple(dead_nodes), page or SharedPage()
         #: Quiet: told to take no jobs, perhaps before it could take any.
         self._is_burst, self._is_quiet, self._ends_process = burst, quiet, ends_process

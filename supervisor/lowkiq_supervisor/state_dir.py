@@ -109,7 +109,10 @@ def usable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BootError(f"can't use the state directory: {error}; set LOWKIQ_STATE_DIR to another one") from error
+        raise BootError(
+            f"can't use the state directory: {error}; set LOWKIQ_STATE_DIR to a directory that user {os.geteuid()} may "
+            "write to, such as /tmp/lowkiq, or one in a volume"
+        ) from error
 
 
 def make_private(path: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lowkiq_supervisor.errors import BootError
+from lowkiq_supervisor.state_dir import StateDir
 from tests.harness import Supervised, command, state_dir, status
 from tests.support import wait_until
 
@@ -143,3 +145,12 @@ def test_a_lack_of_descriptors_is_nobody_s_crash(tmp_path: Path) -> None:
         supervisor.until_logged("ready", 2, "node 1/2")
         assert status(tmp_path)["nodes"][1]["failures"] <= 1, "the kill alone"
         supervisor.end()
+
+
+def test_one_that_cannot_be_made_is_named_with_the_user_and_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    says = (
+        rf"can't use the state directory: .*{tmp_path}/file/state.*LOWKIQ_STATE_DIR to .* user {os.geteuid()} may write"
+    )
+    with pytest.raises(BootError, match=says):
+        StateDir(tmp_path / "file/state").claim()

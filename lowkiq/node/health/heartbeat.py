@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -143,11 +144,15 @@ def _by_holder(leases: Sequence[Lease]) -> dict[str, dict[str, list[int]]]:
 
 
 def _boot_id() -> str:
-    """The id of the machine's boot, where there is one: a process id means nothing after the next."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
+    """
+    The id of the machine's boot, and of this container's process ids, where there are such: a process id means nothing
+    after the next boot, and in another container it is another process.
+    """
+    found = []
+    with contextlib.suppress(OSError):
+        found.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
+        found.append(str(Path("/proc/self/ns/pid").readlink()))
+    return " ".join(found)
 
 
 class Heartbeat(threading.Thread):

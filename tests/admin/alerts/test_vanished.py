@@ -46,6 +46,7 @@ def test_a_hundred_machines_are_ten_alerts_and_how_many_more() -> None:
         ({"host": "far", "started_at": 99.0}, True),
         ({"host": "far", "started_at": 101.0, "queues": ["another"]}, True),
         ({"host": "far", "supervisor_pid": 8}, False),
+        ({"host": "far", "supervisor_pid": 8, "boot_id": "another container's"}, True),
         ({"host": "near", "started_at": 101.0}, True),
     ],
 )

@@ -14,7 +14,8 @@ import pytest
 import redis
 
 from lowkiq_supervisor.errors import BootError
-from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis, find_server
+from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
+from lowkiq_supervisor.processes.redis_servers import find_server
 from tests.harness import Supervised
 
 AT_ONCE = {"first_delay": 0.01}
