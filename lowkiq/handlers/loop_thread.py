@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import importlib
 import inspect
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from lowkiq import clock
+from lowkiq.handlers import forks
 
 T = TypeVar("T")
 
@@ -19,6 +23,14 @@ T = TypeVar("T")
 EXECUTOR_THREADS: Final = 128
 #: Seconds between the loop's ticks, by which it is known that nothing blocks it.
 TICK: Final = 0.5
+
+
+class Executor(ThreadPoolExecutor):
+    """The threads of a loop: what they have forked does not go on with what they are to do next."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
+        """As every pool's."""
+        return super().submit(forks.run, fn, *args, **options)
 
 
 class LoopThread:
@@ -68,11 +80,12 @@ class LoopThread:
         with self._starting:
             if self._made is None:
                 loop = _loop_factory()()
-                loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, f"{self._name}-executor"))
+                loop.set_default_executor(Executor(EXECUTOR_THREADS, f"{self._name}-executor"))
                 self._ticked_at = clock.monotonic()
                 self.thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
                 self.thread.start()
                 self._made = loop
+                _running.add(self)
             return self._made
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,9 +96,29 @@ class LoopThread:
                 loop.run_forever()
         loop.close()
 
+    def leave_fork(self) -> None:
+        """In a process that a task of it has forked: has the loop end that, before anything else that it would run."""
+        if self._made is not None and self.thread is threading.current_thread():
+            ready = getattr(self._made, "_ready", None)
+            if isinstance(ready, deque):  # of asyncio's own loop: what else is ready is the parent's
+                ready.clear()
+            self._made.call_soon(forks.leave)
+
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ticked_at = clock.monotonic()
         loop.call_later(TICK, self._tick, loop)
+
+
+#: All that have a loop.
+_running: Final[WeakSet[LoopThread]] = WeakSet()
+
+
+def _leave_forks() -> None:
+    for loop in list(_running):
+        loop.leave_fork()
+
+
+os.register_at_fork(after_in_child=_leave_forks)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

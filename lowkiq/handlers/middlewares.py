@@ -9,6 +9,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from lowkiq.handlers import forks
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.start import Start
 from lowkiq.hooks import Middleware, is_async
@@ -53,7 +54,7 @@ def around_async(
 def _first(start: Start, call: Call) -> Any:
     """Calls what may be the first code of the user's."""
     start()
-    return call()
+    return forks.run(call)
 
 
 def _on_loop(middleware: Middleware, worker: Any, batch: Any, call: Call, loop: LoopThread, start: Start) -> Any:
@@ -67,7 +68,14 @@ def _on_loop(middleware: Middleware, worker: Any, batch: Any, call: Call, loop: 
 
     async def run() -> Any:
         start()
-        return await middleware(worker, batch, call_here)
+        before = forks.number
+        try:
+            result = await middleware(worker, batch, call_here)
+        except BaseException as error:
+            forks.check(before, error)
+            raise
+        forks.check(before)
+        return result
 
     outcome = asyncio.run_coroutine_threadsafe(run(), loop.loop)
     outcome.add_done_callback(lambda _: asked.put(None))

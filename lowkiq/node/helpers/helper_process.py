@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import Final
 from lowkiq import clock, telemetry
 from lowkiq.codec import error_text
 from lowkiq.errors import CheckpointFailed
+from lowkiq.handlers import forks
 from lowkiq.handlers.context import Context, Done, Progress, enter
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
@@ -63,7 +63,7 @@ class HelperProcess:
         self._workers = workers
         self._performers: dict[str, Performer] = {}
         self._loop = LoopThread("lowkiq-helper-loop")
-        self._pid = os.getpid()
+        self._fork = forks.number
         self._title = f"lowkiq: helper of node {node}"
         self._is_to_end = False
 
@@ -72,7 +72,7 @@ class HelperProcess:
         set_title(self._title)
         try:
             if self.settings.on_server_init:
-                self._loop.finish(self.settings.on_server_init())
+                self._loop.finish(forks.run(self.settings.on_server_init))
         except Exception as error:  # noqa: BLE001 (it is the user's)
             self._refuse("on_server_init", error)
             return False
@@ -93,15 +93,14 @@ class HelperProcess:
             if isinstance(work, Work):
                 heard_at = clock.monotonic()
                 try:
-                    performer = self._performer(work.queue)
+                    performer = forks.run(self._performer, work.queue)
                 except Exception as error:  # noqa: BLE001 (so is the worker)
                     self._refuse(f"worker {self._workers[work.queue].__name__}", error)
                     return 1
                 performer.override(work.live)
                 ended = self._perform(work, performer, heard_at)
                 self._flush()
-                if os.getpid() != self._pid:  # a job has forked, and its child came back here
-                    return 0
+                forks.check(self._fork)
                 self.channel.send(ended)
                 telemetry.flush(self.settings.telemetry, 0)  # the node may kill this process when it likes
         return 0

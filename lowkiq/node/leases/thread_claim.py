@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextvars import copy_context
 from typing import Any, Final
 
 from lowkiq import clock
-from lowkiq.handlers.context import Context, Progress, enter, with_letters
-from lowkiq.handlers.log_fields import BLANK, follow
+from lowkiq.handlers import forks
+from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.log_fields import BLANK
 from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
@@ -121,7 +123,7 @@ class ThreadClaim(ClaimInHand):
 
     # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def perform(self, since: float, seat: Seat) -> bool:
+    def perform(self, since: float, seat: Seat) -> bool:  # noqa: C901, PLR0912, PLR0915 (each call costs every job)
         """
         Runs the jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is left
         then goes back with the settle: it must not wait behind slow ones. Returns whether they were quick.
@@ -137,8 +139,9 @@ class ThreadClaim(ClaimInHand):
         begun, latest, floor = self._started, min(since + 2 * window, self.startable_until), min(window, SLOW)
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
-        is_late = started >= self.startable_until
-        written = enter(Context(self))
+        is_late, fork = started >= self.startable_until, lease.runtime.fork
+        context, anew = Context(self), copy_context
+        enter(context)
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
             with lock:
                 first = self._done = self._started
@@ -156,20 +159,31 @@ class ThreadClaim(ClaimInHand):
                 self.running_since = before
             place[0] = last
             # A job before it that was too quick to log anything leaves it its list: a blank job makes none.
-            logged = logged if was_blank and batch[0].retry_count == tried else follow(batch)
+            if was_blank and batch[0].retry_count == tried and not context.is_known:
+                context.take(batch)
+            else:
+                context, logged = context.follow(batch)
             logged[0], tried = batch[0].id, batch[0].retry_count
+            clean = anew()  # what a batch sets of context variables is its own
             if plain is None:
-                failures = perform(batch)
+                failures = clean.run(perform, batch)
+                if forks.number != fork:
+                    forks.leave()
             else:
                 try:
-                    done = plain(
-                        {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads}
+                    done = clean.run(
+                        plain, {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads}
                     )
+                    if forks.number != fork:
+                        forks.leave()
                     failures = None if done is None else performer.judge(batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
-                    failures = performer.failures(batch, error)
-                if written:
-                    failures = with_letters(failures)
+                    if forks.number != fork:
+                        forks.leave(error)
+                    failures = clean.run(performer.failures, batch, error)
+                context.is_over = True
+                if context.is_known:
+                    failures = context.end(failures)
             after, performs = now(), performs + 1
             if after - before >= floor:
                 slow.append((first, last, before, after))
@@ -256,11 +270,11 @@ class ThreadClaim(ClaimInHand):
         return taken
 
     def _fail(self, job: Job, error: BaseException) -> Failures:
+        return copy_context().run(self._fail_inside, job, error)
+
+    def _fail_inside(self, job: Job, error: BaseException) -> Failures:
         enter(Context(self))  # hooks of it may be called in a helper
-        try:
-            return super()._fail(job, error)
-        finally:
-            enter(None)
+        return super()._fail(job, error)
 
     def _note(self, failures: Failures) -> None:
         super()._note(failures)

@@ -239,7 +239,8 @@ class TaskBatch:
         self.running_since = clock.monotonic()  # until here it waited for the loop
         if not self.may_start():
             return Failures(unstarted=[job.id for job in self.running])
-        enter(Context(self))
+        context = Context(self)
+        enter(context)
         if self._claim.is_rated:
             self._claim.note_started(self.running)
         performer, jobs = self._claim.lease.performer, list(self.running)
@@ -250,6 +251,7 @@ class TaskBatch:
             self._is_performing = False
         except asyncio.CancelledError as error:
             self._is_performing = False
+            context.end(None)
             if self._reason in {None, Stop.TIMED_OUT}:
                 # Where it was awaiting is where the time has gone.
                 told = performer.timed_out().with_traceback(error.__traceback__) if self._reason else error
