@@ -125,6 +125,9 @@ class JobThread(threading.Thread, ABC):
     # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
+        self._runtime.clean.copy().run(self._run)
+
+    def _run(self) -> None:
         try:
             while not self._is_stopping or self.in_hand:
                 self._step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -163,6 +164,8 @@ class Runtime:
     page: SharedPage = field(default_factory=SharedPage)
     #: The node's process, as `forks.number` tells it from those that its jobs fork.
     fork: int = field(default_factory=lambda: forks.number)
+    #: The context variables that each batch begins with; filled once on_server_init has set them.
+    clean: Context = field(default_factory=Context)
     #: Where coroutines run.
     loop: LoopThread = field(default_factory=LoopThread)
     #: Failures that the next beat tells Redis of.

@@ -6,13 +6,14 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Mapping, Sequence
+from contextvars import Context
 from typing import Final
 
 from lowkiq import clock, telemetry
 from lowkiq.codec import error_text
 from lowkiq.errors import CheckpointFailed
-from lowkiq.handlers import forks
-from lowkiq.handlers.context import Context, Done, Progress, enter
+from lowkiq.handlers import clean, context, forks
+from lowkiq.handlers.context import Done, Progress, enter
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited
@@ -64,6 +65,9 @@ class HelperProcess:
         self._performers: dict[str, Performer] = {}
         self._loop = LoopThread("lowkiq-helper-loop")
         self._fork = forks.number
+        #: The context variables that each batch begins with, and timers that it may use and leave behind.
+        self._clean = Context()
+        self._timers: list[int] = []
         self._title = f"lowkiq: helper of node {node}"
         self._is_to_end = False
 
@@ -71,11 +75,11 @@ class HelperProcess:
         """Gets ready, and says so. False: it can't."""
         set_title(self._title)
         try:
-            if self.settings.on_server_init:
-                self._loop.finish(forks.run(self.settings.on_server_init))
+            clean.call_init(self.settings.on_server_init, self._loop, self._clean)
         except Exception as error:  # noqa: BLE001 (it is the user's)
             self._refuse("on_server_init", error)
             return False
+        self._timers = clean.stopped_timers()
         self.channel.send(Ready())
         return True
 
@@ -98,7 +102,10 @@ class HelperProcess:
                     self._refuse(f"worker {self._workers[work.queue].__name__}", error)
                     return 1
                 performer.override(work.live)
-                ended = self._perform(work, performer, heard_at)
+                try:
+                    ended = self._clean.copy().run(self._perform, work, performer, heard_at)
+                finally:
+                    clean.stop_timers(self._timers)
                 self._flush()
                 forks.check(self._fork)
                 self.channel.send(ended)
@@ -115,7 +122,7 @@ class HelperProcess:
         failures: Failures | None = None
         if batch:
             here = HelperRun(self, work, performer.worker, batch, places, heard_at)
-            enter(Context(here))
+            enter(context.Context(here))
             failures = performer.failures(batch, work.error.error()) if work.error else performer.perform(batch)
             enter(None)
             here.end()
