@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from lowkiq.codec import dump_payload, encodable, load_payload
 from lowkiq.errors import CheckpointFailed, LowkiqError, short
 from lowkiq.handlers import forks, log_fields
-from lowkiq.handlers.log_fields import Bound, bind, unbind
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.start import Start
 from lowkiq.handlers.started_threads import reach_threads
@@ -23,8 +22,6 @@ from lowkiq.worker import Worker, held_pushes, running
 
 #: Characters of what a job says of its progress.
 NOTE_CHARS: Final = 200
-#: Held while something is added to what follows from a batch, and while a batch ends: what comes later is refused.
-_ENDING: Final = threading.Lock()
 
 
 class Progress:
@@ -93,14 +90,17 @@ class Context:
     what it would tell, keep or have follow is refused, and so it is in a process that perform has forked.
     """
 
-    __slots__ = ("_batches", "_bound", "_fork", "_jobs", "_run", "_written", "is_known", "is_over")
+    __slots__ = ("_batches", "_ending", "_fork", "_run", "_written", "is_known", "is_over", "jobs", "logged")
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._jobs = run.running
         self._fork = forks.number
-        self._bound: Bound | None = None
-        #: What is to follow, as far as it was not taken up.
+        #: The jobs of the batch.
+        self.jobs = run.running
+        #: The ids that the log has of them.
+        self.logged = log_fields.bind_batch(self.jobs)
+        #: Held while something is added to what is to follow, and while the batch ends: what comes later is refused.
+        self._ending = threading.Lock()
         self._written: list[Written] = []
         #: What batches were opened.
         self._batches: list[bytes] = []
@@ -108,11 +108,6 @@ class Context:
         self.is_known = False
         #: True once the batch has ended.
         self.is_over = False
-
-    @property
-    def jobs(self) -> Sequence[Job]:
-        """The jobs of the batch."""
-        return self._jobs
 
     @property
     def worker(self) -> Worker:
@@ -227,7 +222,6 @@ class Context:
         """
         if _hooks.get():
             raise LowkiqError("nothing follows from a job that has failed: in a hook push what is to come of it")
-        self._require_running("then")
         named = None if of is None else self._job(of).id
         self._write(worker, worker.registered_app().validated(worker, jobs), named, "then")
 
@@ -241,7 +235,7 @@ class Context:
 
     def _write(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob], of: str | None, what: str) -> None:
         self._require_own_process(what)
-        with _ENDING:
+        with self._ending:
             self._require_running(what)
             if len(self._written) + len(jobs) > MOST_LETTERS:
                 most = f"more than {MOST_LETTERS:,} jobs would follow from one batch"
@@ -251,7 +245,7 @@ class Context:
     def _require_running(self, what: str, error: type[LowkiqError] = LowkiqError) -> None:
         self._require_own_process(what, error)
         if self.is_over:
-            ids = ", ".join(short(job.id) for job in self._jobs[: log_fields.MOST_IDS])
+            ids = ", ".join(short(job.id) for job in self.jobs[: log_fields.MOST_IDS])
             raise error(_OVER.get(what, _OVER_ELSE).format(what=what, ids=ids))
 
     def _require_own_process(self, what: str, error: type[LowkiqError] = LowkiqError) -> None:
@@ -266,36 +260,17 @@ class Context:
 
     def end(self, failures: Failures | None) -> Failures | None:
         """Ends the batch. Returns its outcome with what follows from it."""
-        with _ENDING:
+        forks.check(self._fork)  # what other threads had locked is locked for ever in a copy of them
+        with self._ending:
             self.is_over = True
             rows, self._written = self._written, []
         undone = failures.ids if failures else frozenset()
         letters = []
         for row in rows:
             if row.of not in undone and (row.of is not None or not undone):
-                of = self._jobs[0].id if row.of is None else row.of
+                of = self.jobs[0].id if row.of is None else row.of
                 letters.append((of, push_letter(of, row.worker.queue_name, row.worker.shards_count, row.job)))
         return (failures or Failures())._replace(letters=letters) if letters else failures
-
-    def follow(self, batch: Sequence[Job]) -> tuple[Context, list[str]]:
-        """
-        Sets the next batch of what runs on this thread. Returns its context: this one, if it had no batch yet; and the
-        list of ids that the log has of it.
-        """
-        context = self
-        if self._jobs:
-            context = Context(self._run)
-            context._bound, self._bound = self._bound, None
-            _running.set(context)
-            if self._run.worker.pushes == "on_success":
-                held_pushes.set(context.hold)
-        context.take(batch)
-        context.is_known = self._run.worker.pushes == "on_success"
-        return context, log_fields.follow(batch)
-
-    def take(self, batch: Sequence[Job]) -> None:
-        """Has it be of another batch: for one that nobody knows."""
-        self._jobs, self.is_over = batch, False
 
     def _job(self, id: str | int | None) -> Job:
         if id is None and len(self.jobs) == 1:
@@ -381,24 +356,15 @@ def with_letters(failures: Failures | None) -> Failures | None:
     return failures if context is None else context.end(failures)
 
 
-def enter(context: Context | None) -> None:
-    """Sets what runs on this thread, or in this task, and what the log says of it (log_fields.py)."""
-    before = _running.get()
-    if before is not None and before._bound is not None:
-        unbind(before._bound)
-        before._bound = None
+def begin(run: Run) -> Context:
+    """
+    Has a batch be what runs here, and what the log tells of (log_fields.py). It is so for what is called in the same
+    context of variables, or in a copy, so nobody has to undo it.
+    """
+    context = Context(run)
     _running.set(context)
-    holds = context is not None and context._run.worker.pushes == "on_success"
-    held_pushes.set(context.hold if context is not None and holds else None)
-    if holds:
+    if holds := run.worker.pushes == "on_success":
         reach_threads()
-    if context is not None:
-        run = context._run
-        context.is_known |= holds
-        context._bound = bind(run.shard.queue, run.shard.index, run.node, run.running)
-
-
-def enter_anew(context: Context) -> None:
-    """Sets what runs in a copy of a batch's own context of variables: that batch runs on, so nothing of it ends."""
-    _running.set(None)
-    enter(context)
+    context.is_known = holds
+    held_pushes.set(context.hold if holds else None)
+    return context

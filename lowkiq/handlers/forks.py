@@ -2,7 +2,7 @@
 Forks: a process that a job has forked off, and that comes back to our code, ends there.
 
 It has a copy of all that its parent is at: the claims, the connections, the rest of the batch. Whoever calls code of
-the user's notes `number` before, and ends with `leave` when it is another one afterwards. To compare costs no call.
+the user's does so by `run`; or notes `number` before, and ends with `leave` when it is another one afterwards.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ logger = get_logger()
 T = TypeVar("T")
 
 #: Forks between this process and the first of ours that it comes from: in a child always another than in its parent.
+#: A process's own, like its pid; but no other process ever gets the same again, and to look at it costs no call.
 number = 0
 
 #: Seconds for a line about it, which may wait in vain.
-TELL_WITHIN: Final = 1.0
+TELL_WITHIN: Final = 5.0
 ADVICE: Final = "a process that a job forks must not return from perform: end it with os._exit, or use multiprocessing"
 
 
@@ -74,7 +75,8 @@ def run(function: Callable[..., T], *args: Any, **options: Any) -> T:
     except BaseException as error:
         check(before, error)
         raise
-    check(before)
+    if number != before:
+        leave()
     return result
 
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 from lowkiq import clock
 from lowkiq.handlers import forks
@@ -31,6 +30,12 @@ class Executor(ThreadPoolExecutor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
         """As every pool's."""
         return super().submit(forks.run, fn, *args, **options)
+
+
+class _Thread(threading.Thread):
+    """The thread of a loop."""
+
+    loop: asyncio.AbstractEventLoop
 
 
 class LoopThread:
@@ -82,10 +87,10 @@ class LoopThread:
                 loop = _loop_factory()()
                 loop.set_default_executor(Executor(EXECUTOR_THREADS, f"{self._name}-executor"))
                 self._ticked_at = clock.monotonic()
-                self.thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
-                self.thread.start()
+                self.thread = thread = _Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+                thread.loop = loop
+                thread.start()
                 self._made = loop
-                _running.add(self)
             return self._made
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -96,29 +101,21 @@ class LoopThread:
                 loop.run_forever()
         loop.close()
 
-    def leave_fork(self) -> None:
-        """In a process that a task of it has forked: has the loop end that, before anything else that it would run."""
-        if self._made is not None and self.thread is threading.current_thread():
-            ready = getattr(self._made, "_ready", None)
-            if isinstance(ready, deque):  # of asyncio's own loop: what else is ready is the parent's
-                ready.clear()
-            self._made.call_soon(forks.leave)
-
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ticked_at = clock.monotonic()
         loop.call_later(TICK, self._tick, loop)
 
 
-#: All that have a loop.
-_running: Final[WeakSet[LoopThread]] = WeakSet()
+def _leave_fork() -> None:
+    """In a process that a task has forked: has the loop end that, before anything else that it would run."""
+    if isinstance(here := threading.current_thread(), _Thread):
+        ready = getattr(here.loop, "_ready", None)
+        if isinstance(ready, deque):  # of asyncio's own loop: what else is ready is the parent's
+            ready.clear()
+        here.loop.call_soon(forks.leave)
 
 
-def _leave_forks() -> None:
-    for loop in list(_running):
-        loop.leave_fork()
-
-
-os.register_at_fork(after_in_child=_leave_forks)
+os.register_at_fork(after_in_child=_leave_fork)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

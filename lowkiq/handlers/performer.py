@@ -138,8 +138,6 @@ class Performer:
             call = partial(self._call, self._payloads(batch))
             with self._told_of(batch):
                 await middlewares.around_async(self._middlewares, self.worker, list(batch), call, start_here())()
-            if forks.number != fork:
-                forks.leave()
         except NotStarted:
             return Failures(unstarted=[job.id for job in batch])
         except asyncio.CancelledError:

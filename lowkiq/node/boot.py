@@ -75,7 +75,7 @@ def _own_layout(runtime: Runtime, queue: str) -> Layout:
 
 def call_on_server_init(runtime: Runtime) -> None:
     """Calls the user's hook; an async one on the loop that runs the jobs, to which what it makes belongs."""
-    clean.call_init(runtime.settings.on_server_init, runtime.loop, runtime.clean)
+    clean.call_init(runtime.settings.on_server_init, runtime.loop, runtime.variables)
     refuse_greenlets()
 
 

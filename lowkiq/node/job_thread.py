@@ -125,13 +125,11 @@ class JobThread(threading.Thread, ABC):
     # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
-        self._runtime.clean.copy().run(self._run)
-
-    def _run(self) -> None:
+        fork = forks.number
         try:
             while not self._is_stopping or self.in_hand:
                 self._step()
-                if forks.number != self._runtime.fork:
+                if forks.number != fork:
                     forks.leave()
             self._give_places()
             self.pool.leave(self)

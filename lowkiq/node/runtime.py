@@ -13,7 +13,6 @@ from lowkiq import clock
 from lowkiq.admin.options import check_option
 from lowkiq.app import Lowkiq
 from lowkiq.errors import Moved, OtherLayout, SettingsError, unknown_option
-from lowkiq.handlers import forks
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.log import get_logger
@@ -162,10 +161,8 @@ class Runtime:
     layouts: dict[str, Layout] = field(default_factory=dict)
     #: Shared with the supervisor, if there is one.
     page: SharedPage = field(default_factory=SharedPage)
-    #: The node's process, as `forks.number` tells it from those that its jobs fork.
-    fork: int = field(default_factory=lambda: forks.number)
-    #: The context variables that each batch begins with; filled once on_server_init has set them.
-    clean: Context = field(default_factory=Context)
+    #: The context variables that on_server_init has left.
+    variables: Context = field(default_factory=Context)
     #: Where coroutines run.
     loop: LoopThread = field(default_factory=LoopThread)
     #: Failures that the next beat tells Redis of.

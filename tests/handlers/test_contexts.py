@@ -93,18 +93,26 @@ def test_a_blank_job_s_context_is_its_own(app: Lowkiq) -> None:
     assert sorted(context.jobs[0].id for context in kept) == sorted(map(str, range(50)))
 
 
-def test_a_task_that_outlives_its_job_is_told_that_its_pushes_are_of_none(app: Lowkiq) -> None:
-    may_push, told, tasks = threading.Event(), list[BaseException | None](), list[asyncio.Task[Any]]()
+@pytest.mark.parametrize("is_callback", [False, True])
+def test_a_task_that_outlives_its_job_is_told_that_its_pushes_are_of_none(app: Lowkiq, is_callback: bool) -> None:
+    may_push, told, tasks = threading.Event(), list[BaseException | None](), list[asyncio.Future[Any]]()
 
     async def push() -> None:
         while not may_push.is_set():
             await asyncio.sleep(0.001)
         await app.workers["other"].aperform_async([{"id": "left"}])
 
+    def start(done: asyncio.Future[Any]) -> None:
+        task = asyncio.ensure_future(push())
+        task.add_done_callback(lambda _: done.set_exception(task.exception() or AssertionError("pushed")))
+
     @app.worker(queue_name="q", shards_count=1, pushes="on_success", concurrency=1)
     async def q(id: str, payloads: list[Any]) -> None:
         if id == "first":
-            tasks.append(asyncio.create_task(push()))
+            loop = asyncio.get_running_loop()
+            tasks.append(loop.create_future() if is_callback else asyncio.create_task(push()))
+            if is_callback:
+                loop.call_later(0.01, start, tasks[0])
             return
         may_push.set()
         await asyncio.wait(tasks)

@@ -6,14 +6,15 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Mapping, Sequence
-from contextvars import Context
+from contextvars import Context as Variables
 from typing import Final
 
 from lowkiq import clock, telemetry
 from lowkiq.codec import error_text
 from lowkiq.errors import CheckpointFailed
-from lowkiq.handlers import clean, context, forks
-from lowkiq.handlers.context import Done, Progress, enter
+from lowkiq.handlers import clean, forks
+from lowkiq.handlers.context import Done, Progress, begin
+from lowkiq.handlers.log_fields import bind_shard
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited
@@ -64,9 +65,8 @@ class HelperProcess:
         self._workers = workers
         self._performers: dict[str, Performer] = {}
         self._loop = LoopThread("lowkiq-helper-loop")
-        self._fork = forks.number
         #: The context variables that each batch begins with, and timers that it may use and leave behind.
-        self._clean = Context()
+        self._variables = Variables()
         self._timers: list[int] = []
         self._title = f"lowkiq: helper of node {node}"
         self._is_to_end = False
@@ -75,7 +75,7 @@ class HelperProcess:
         """Gets ready, and says so. False: it can't."""
         set_title(self._title)
         try:
-            clean.call_init(self.settings.on_server_init, self._loop, self._clean)
+            clean.call_init(self.settings.on_server_init, self._loop, self._variables)
         except Exception as error:  # noqa: BLE001 (it is the user's)
             self._refuse("on_server_init", error)
             return False
@@ -103,11 +103,10 @@ class HelperProcess:
                     return 1
                 performer.override(work.live)
                 try:
-                    ended = self._clean.copy().run(self._perform, work, performer, heard_at)
+                    ended = self._variables.copy().run(forks.run, self._perform, work, performer, heard_at)
                 finally:
                     clean.stop_timers(self._timers)
                 self._flush()
-                forks.check(self._fork)
                 self.channel.send(ended)
                 telemetry.flush(self.settings.telemetry, 0)  # the node may kill this process when it likes
         return 0
@@ -122,9 +121,10 @@ class HelperProcess:
         failures: Failures | None = None
         if batch:
             here = HelperRun(self, work, performer.worker, batch, places, heard_at)
-            enter(context.Context(here))
+            bind_shard(here.shard, here.node)
+            context = begin(here)
             failures = performer.failures(batch, work.error.error()) if work.error else performer.perform(batch)
-            enter(None)
+            context.end(None)
             here.end()
         set_title(self._title)
         counted = dict(performer.ledger.take().get(work.queue, {}))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextvars import copy_context
 from typing import Any, Final
 
 from lowkiq import clock
 from lowkiq.handlers import forks
-from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.context import Progress, begin
 from lowkiq.handlers.log_fields import BLANK
 from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
@@ -135,13 +134,11 @@ class ThreadClaim(ClaimInHand):
         lease, lock, epoch, now = self.lease, self._lock, self.epoch, clock.monotonic
         performer, window = self.performer, lease.runtime.settings.claim_window
         plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
-        place, performs, failures, logged, was_blank, tried = self._begin(seat), 0, None, [""], False, -1
+        place, performs, failures, blank, tried = self._begin(seat), 0, None, None, -1
         begun, latest, floor = self._started, min(since + 2 * window, self.startable_until), min(window, SLOW)
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
-        is_late, fork = started >= self.startable_until, lease.runtime.fork
-        context, anew = Context(self), copy_context
-        enter(context)
+        is_late, variables, fork = started >= self.startable_until, lease.variables.copy(), forks.number
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
             with lock:
                 first = self._done = self._started
@@ -158,29 +155,25 @@ class ThreadClaim(ClaimInHand):
                 self.running = batch = jobs[first:last]
                 self.running_since = before
             place[0] = last
-            # A job before it that was too quick to log anything leaves it its list: a blank job makes none.
-            if was_blank and batch[0].retry_count == tried and not context.is_known:
-                context.take(batch)
+            # A job before it that was too quick to log anything leaves it its context: a blank job makes none.
+            if blank is not None and batch[0].retry_count == tried and not blank.is_known:
+                blank.jobs, blank.logged[0], blank.is_over, begun_at = batch, batch[0].id, False, before
             else:
-                context, logged = context.follow(batch)
-            logged[0], tried = batch[0].id, batch[0].retry_count
-            clean = anew()  # what a batch sets of context variables is its own
+                context, tried, begun_at = variables.run(begin, self), batch[0].retry_count, now()
+            own = variables.copy()  # what a batch sets is its own
             if plain is None:
-                failures = clean.run(perform, batch)
-                if forks.number != fork:
-                    forks.leave()
+                failures = own.run(perform, batch)
             else:
                 try:
-                    done = clean.run(
+                    done = own.run(
                         plain, {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads}
                     )
-                    if forks.number != fork:
-                        forks.leave()
-                    failures = None if done is None else performer.judge(batch, done)
+                    failures = None if done is None else own.run(performer.judge, batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
-                    if forks.number != fork:
-                        forks.leave(error)
-                    failures = clean.run(performer.failures, batch, error)
+                    own.run(forks.check, fork, error)
+                    failures = own.run(performer.failures, batch, error)
+                if forks.number != fork:
+                    own.run(forks.leave)
                 context.is_over = True
                 if context.is_known:
                     failures = context.end(failures)
@@ -188,9 +181,9 @@ class ThreadClaim(ClaimInHand):
             if after - before >= floor:
                 slow.append((first, last, before, after))
                 is_late = after - before >= window
-            is_late, was_blank, before = is_late or after >= latest, size == 1 and after - before < BLANK, after
+            blank = context if size == 1 and after - begun_at < BLANK else None
+            is_late, before = is_late or after >= latest, after
         seat.end()
-        enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
             self._count(performs, begun, started, before, slow)
@@ -270,11 +263,11 @@ class ThreadClaim(ClaimInHand):
         return taken
 
     def _fail(self, job: Job, error: BaseException) -> Failures:
-        return copy_context().run(self._fail_inside, job, error)
-
-    def _fail_inside(self, job: Job, error: BaseException) -> Failures:
-        enter(Context(self))  # hooks of it may be called in a helper
-        return super()._fail(job, error)
+        variables = self.lease.variables.copy()
+        context = variables.run(begin, self)  # hooks of it may be called in a helper
+        failures = variables.run(self.performer.failures, [job], error)
+        context.end(failures)
+        return failures
 
     def _note(self, failures: Failures) -> None:
         super()._note(failures)
