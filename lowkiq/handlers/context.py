@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol
 
 from lowkiq.codec import dump_payload, encodable, load_payload
-from lowkiq.errors import LowkiqError, short
-from lowkiq.handlers.log_fields import Bound, bind, unbind
+from lowkiq.errors import CheckpointFailed, LowkiqError, short
+from lowkiq.handlers import forks, log_fields
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.start import Start
 from lowkiq.handlers.started_threads import reach_threads
 from lowkiq.job import EncodedJob, Job, Pushed
 from lowkiq.queue.letters import MOST_LETTERS, push_letter
 from lowkiq.queue.shard import Shard
-from lowkiq.worker import Hold, Worker, held_pushes, running
+from lowkiq.worker import Worker, held_pushes, running
 
 #: Characters of what a job says of its progress.
 NOTE_CHARS: Final = 200
@@ -70,7 +71,6 @@ class Run(Protocol):
 class Written(NamedTuple):
     """A job that is to be pushed once a batch is done; with `of`, once that job of it is."""
 
-    batch: Sequence[Job]
     of: str | None
     worker: type[Worker]
     job: EncodedJob
@@ -85,24 +85,29 @@ class Done:
 
 
 class Context:
-    """The batch that runs here. It is of use while perform runs, not longer."""
+    """
+    The batch that runs here. It is of use while perform runs, not longer: what it is can be read afterwards, too, but
+    what it would tell, keep or have follow is refused, and so it is in a process that perform has forked.
+    """
 
-    __slots__ = ("_batches", "_bound", "_over", "_run", "_written")
+    __slots__ = ("_batches", "_ending", "_fork", "_run", "_written", "is_known", "is_over", "jobs", "logged")
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._bound: Bound | None = None
-        #: What is to follow, as far as it was not taken up: each with the batch that has said so.
+        self._fork = forks.number
+        #: The jobs of the batch.
+        self.jobs = run.running
+        #: The ids that the log has of them.
+        self.logged = log_fields.bind_batch(self.jobs)
+        #: Held while something is added to what is to follow, and while the batch ends: what comes later is refused.
+        self._ending = threading.Lock()
         self._written: list[Written] = []
-        #: The batch that has ended last, with what follows from it.
-        self._over: Sequence[Job] | None = None
-        #: What batches were opened, each by whom.
-        self._batches: list[tuple[Sequence[Job], bytes]] = []
-
-    @property
-    def jobs(self) -> Sequence[Job]:
-        """The jobs of the batch."""
-        return self._run.running
+        #: What batches were opened.
+        self._batches: list[bytes] = []
+        #: True once somebody has got hold of it, who may keep it: then no other batch may have it.
+        self.is_known = False
+        #: True once the batch has ended.
+        self.is_over = False
 
     @property
     def worker(self) -> Worker:
@@ -144,16 +149,19 @@ class Context:
 
     @property
     def lease_lost(self) -> bool:
-        """True if another node may run this shard by now: stop, and write nothing more."""
-        return self._run.is_lost
+        """True if another node may run this shard by now, and once the batch is over: stop, and write nothing more."""
+        self._require_own_process("lease_lost")
+        return self.is_over or self._run.is_lost
 
     @property
     def cancelled(self) -> bool:
         """
         True once a job of the batch was cancelled (`actions.cancel`), or the batch has run for longer than
-        `perform_timeout`: stop soon. Nothing else can stop a thread; async jobs are cancelled, processes killed.
+        `perform_timeout`, or is over: stop soon. Nothing else can stop a thread; async jobs are cancelled, processes
+        killed.
         """
-        return self._run.is_cancelled
+        self._require_own_process("cancelled")
+        return self.is_over or self._run.is_cancelled
 
     def progress(self, share: float, note: str = "") -> None:
         """
@@ -162,9 +170,13 @@ class Context:
         Args:
             share: from 0 to 1.
             note: a few words, such as "page 3 of 8"; cut at 200 characters.
+
+        Raises:
+            LowkiqError: the batch is over, or this is a process that perform has forked.
         """
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1 or math.isnan(share):
             raise ValueError(f"progress is {short(share)}, it must be from 0 to 1")
+        self._require_running("progress")
         self._run.report(Progress(float(share), encodable(str(note)[:NOTE_CHARS])))
 
     def checkpoint(self, value: Any, *, id: str | int | None = None) -> Awaitable[None]:
@@ -179,8 +191,10 @@ class Context:
 
         Raises:
             ValueError: there is no such job in the batch, or the value can't be kept.
-            CheckpointFailed: Redis is away, or the job no longer ours.
+            CheckpointFailed: Redis is away, or the job no longer ours, be it that the batch is over; or this is a
+                process that perform has forked.
         """
+        self._require_running("checkpoint", CheckpointFailed)
         return self._run.keep(self._job(id).id, dump_payload(value))
 
     @property
@@ -202,58 +216,59 @@ class Context:
         Raises:
             InvalidJob: names the job and the field.
             ValueError: there is no such job in the batch.
-            LowkiqError: more than 1,000 jobs would follow from the batch; or a hook calls this, such as
-                `retries_exhausted`: nothing follows from what has failed, and a plain push there takes place at once.
+            LowkiqError: more than 1,000 jobs would follow from the batch; it is over; this is a process that perform
+                has forked; or a hook calls this, such as `retries_exhausted`: nothing follows from what has failed, and
+                a plain push there takes place at once.
         """
         if _hooks.get():
             raise LowkiqError("nothing follows from a job that has failed: in a hook push what is to come of it")
         named = None if of is None else self._job(of).id
-        self._hold(worker, worker.registered_app().validated(worker, jobs), named)
+        self._write(worker, worker.registered_app().validated(worker, jobs), named, "then")
 
-    def _hold(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob], of: str | None = None) -> Pushed:
-        """Keeps validated jobs until what runs is done. Nothing is in Redis yet, so none is new or merged."""
-        batch = self._run.running
-        if sum(row.batch is batch for row in self._written) + len(jobs) > MOST_LETTERS:
-            raise LowkiqError(
-                f"more than {MOST_LETTERS:,} jobs would follow from one batch: push a job that pushes them, in parts"
-            )
-        self._written += [Written(batch, of, worker, job) for job in jobs]
+    def hold(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
+        """
+        Keeps a push until what runs is done, be it one of a thread or a task that the batch has started. Nothing is in
+        Redis yet, so none is new or merged. Raises LowkiqError.
+        """
+        self._write(worker, jobs, None, "push")
         return Pushed(0, 0)
 
-    def hold_of_batch(self) -> Hold:
-        """What takes the pushes of threads that this batch has started. Raises LowkiqError once it is over."""
-        batch = self._run.running
+    def _write(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob], of: str | None, what: str) -> None:
+        self._require_own_process(what)
+        with self._ending:
+            self._require_running(what)
+            if len(self._written) + len(jobs) > MOST_LETTERS:
+                most = f"more than {MOST_LETTERS:,} jobs would follow from one batch"
+                raise LowkiqError(f"{most}: push a job that pushes them, in parts")
+            self._written += [Written(of, worker, job) for job in jobs]
 
-        def hold(worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
-            if self._run.running is not batch or self._over is batch:
-                raise LowkiqError(
-                    'a thread has pushed once the job was over that has started it, and has pushes="on_success": wait '
-                    "for it inside perform; or start it as one of no job: contextvars.Context().run(thread.start)"
-                )
-            return self._hold(worker, jobs)
+    def _require_running(self, what: str, error: type[LowkiqError] = LowkiqError) -> None:
+        self._require_own_process(what, error)
+        if self.is_over:
+            ids = ", ".join(short(job.id) for job in self.jobs[: log_fields.MOST_IDS])
+            raise error(_OVER.get(what, _OVER_ELSE).format(what=what, ids=ids))
 
-        return hold
+    def _require_own_process(self, what: str, error: type[LowkiqError] = LowkiqError) -> None:
+        if forks.number != self._fork:
+            raise error(_FORKED.get(what, _FORKED_ELSE).format(what=what))
 
     def number_of_batch(self, what: bytes) -> int:
         """How many batches that are called so this run has opened before."""
-        running = self._run.running
-        self._batches = [*(row for row in self._batches if row[0] is running), (running, what)]
-        return sum(row[1] == what for row in self._batches) - 1
+        self.is_known = True
+        self._batches.append(what)
+        return self._batches.count(what) - 1
 
-    def _take_letters(self, failures: Failures | None) -> Failures | None:
-        """The outcome of the batch that has ended, with what follows from it."""
-        self._over = self._run.running
-        if not self._written:
-            return failures
-        batch = self._run.running
-        # A thread that outlives its batch may write on: that is of no batch any more.
-        rows = [row for row in self._written if row.batch is batch]
-        self._written.clear()
+    def end(self, failures: Failures | None) -> Failures | None:
+        """Ends the batch. Returns its outcome with what follows from it."""
+        forks.check(self._fork)  # what other threads had locked is locked for ever in a copy of them
+        with self._ending:
+            self.is_over = True
+            rows, self._written = self._written, []
         undone = failures.ids if failures else frozenset()
         letters = []
         for row in rows:
             if row.of not in undone and (row.of is not None or not undone):
-                of = batch[0].id if row.of is None else row.of
+                of = self.jobs[0].id if row.of is None else row.of
                 letters.append((of, push_letter(of, row.worker.queue_name, row.worker.shards_count, row.job)))
         return (failures or Failures())._replace(letters=letters) if letters else failures
 
@@ -266,6 +281,26 @@ class Context:
         what = "name one of them: checkpoint(value, id=...)" if id is None else f"{short(id)} is none of them"
         raise ValueError(f"the batch has {len(self.jobs)} jobs, {what}")
 
+
+#: Why something is refused once its batch is over, and what to do.
+_OVER: Final = {
+    "push": "a thread or a task has pushed once the job was over that has started it (of {ids}), and has "
+    'pushes="on_success": wait for it inside perform; or start it as one of no job: '
+    "contextvars.Context().run(thread.start)",
+}
+_OVER_ELSE: Final = (
+    "{what} was called once the job was over (of {ids}): a context is of use while its perform runs, so wait there for "
+    "what needs it, and call lowkiq.current() anew in each run"
+)
+#: The same in a process that it has forked.
+_FORKED: Final = {
+    "push": 'a process that a job with pushes="on_success" has forked can\'t push with it: return to the job what is '
+    'to be pushed; or start the process with multiprocessing.get_context("spawn"), then it pushes immediately',
+}
+_FORKED_ELSE: Final = (
+    "{what} was called in a process that the job has forked: only the process that runs a job can speak for it, so "
+    "tell that one by a pipe or a queue"
+)
 
 _running: ContextVar[Context | None] = running
 #: True inside hooks, which are called once perform has failed.
@@ -283,6 +318,7 @@ def current() -> Context:
     context = _running.get()
     if context is None:
         raise LowkiqError("lowkiq.current() was called outside perform")
+    context.is_known = True
     return context
 
 
@@ -317,30 +353,18 @@ def in_hooks() -> Iterator[None]:
 def with_letters(failures: Failures | None) -> Failures | None:
     """The outcome of the batch that has ended here, with what follows from it."""
     context = _running.get()
-    return failures if context is None else context._take_letters(failures)
+    return failures if context is None else context.end(failures)
 
 
-def enter(context: Context | None) -> Sequence[Written]:
+def begin(run: Run) -> Context:
     """
-    Sets what runs on this thread, or in this task, and what the log says of it (log_fields.py). Returns where it keeps
-    what is to follow.
+    Has a batch be what runs here, and what the log tells of (log_fields.py). It is so for what is called in the same
+    context of variables, or in a copy, so nobody has to undo it.
     """
-    before = _running.get()
-    if before is not None and before._bound is not None:
-        unbind(before._bound)
-        before._bound = None
+    context = Context(run)
     _running.set(context)
-    holds = context is not None and context._run.worker.pushes == "on_success"
-    held_pushes.set(context._hold if context is not None and holds else None)
-    if holds:
+    if holds := run.worker.pushes == "on_success":
         reach_threads()
-    if context is not None:
-        run = context._run
-        context._bound = bind(run.shard.queue, run.shard.index, run.node, run.running)
-    return () if context is None else context._written
-
-
-def enter_anew(context: Context) -> None:
-    """Sets what runs in a copy of a batch's own context of variables: that batch runs on, so nothing of it ends."""
-    _running.set(None)
-    enter(context)
+    context.is_known = holds
+    held_pushes.set(context.hold if holds else None)
+    return context

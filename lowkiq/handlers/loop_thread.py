@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import importlib
 import inspect
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from lowkiq import clock
+from lowkiq.handlers import forks
 
 T = TypeVar("T")
 
@@ -19,6 +22,20 @@ T = TypeVar("T")
 EXECUTOR_THREADS: Final = 128
 #: Seconds between the loop's ticks, by which it is known that nothing blocks it.
 TICK: Final = 0.5
+
+
+class Executor(ThreadPoolExecutor):
+    """The threads of a loop: what they have forked does not go on with what they are to do next."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
+        """As every pool's."""
+        return super().submit(forks.run, fn, *args, **options)
+
+
+class _Thread(threading.Thread):
+    """The thread of a loop."""
+
+    loop: asyncio.AbstractEventLoop
 
 
 class LoopThread:
@@ -68,10 +85,11 @@ class LoopThread:
         with self._starting:
             if self._made is None:
                 loop = _loop_factory()()
-                loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, f"{self._name}-executor"))
+                loop.set_default_executor(Executor(EXECUTOR_THREADS, f"{self._name}-executor"))
                 self._ticked_at = clock.monotonic()
-                self.thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
-                self.thread.start()
+                self.thread = thread = _Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+                thread.loop = loop
+                thread.start()
                 self._made = loop
             return self._made
 
@@ -86,6 +104,18 @@ class LoopThread:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ticked_at = clock.monotonic()
         loop.call_later(TICK, self._tick, loop)
+
+
+def _leave_fork() -> None:
+    """In a process that a task has forked: has the loop end that, before anything else that it would run."""
+    if isinstance(here := threading.current_thread(), _Thread):
+        ready = getattr(here.loop, "_ready", None)
+        if isinstance(ready, deque):  # of asyncio's own loop: what else is ready is the parent's
+            ready.clear()
+        here.loop.call_soon(forks.leave)
+
+
+os.register_at_fork(after_in_child=_leave_fork)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from lowkiq.handlers import forks
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.start import Start
 from lowkiq.hooks import Middleware, is_async
@@ -53,27 +54,35 @@ def around_async(
 def _first(start: Start, call: Call) -> Any:
     """Calls what may be the first code of the user's."""
     start()
-    return call()
+    return forks.run(call)
 
 
 def _on_loop(middleware: Middleware, worker: Any, batch: Any, call: Call, loop: LoopThread, start: Start) -> Any:
     """Runs an async middleware on the loop; its `call` runs here, in the thread that waits for it."""
-    asked: SimpleQueue[asyncio.Future[Any] | None] = SimpleQueue()
+    asked: SimpleQueue[tuple[asyncio.Future[Any], Context] | None] = SimpleQueue()
 
     async def call_here() -> Any:
         answer = asyncio.get_running_loop().create_future()
-        asked.put(answer)
+        asked.put((answer, copy_context()))
         return await answer
 
     async def run() -> Any:
         start()
-        return await middleware(worker, batch, call_here)
+        before = forks.number
+        try:
+            result = await middleware(worker, batch, call_here)
+        except BaseException as error:
+            forks.check(before, error)
+            raise
+        forks.check(before)
+        return result
 
     outcome = asyncio.run_coroutine_threadsafe(run(), loop.loop)
     outcome.add_done_callback(lambda _: asked.put(None))
-    while (answer := asked.get()) is not None:
+    while (ask := asked.get()) is not None:
+        answer, context = ask  # with what the middleware has set of context variables
         try:
-            tell = partial(_resolve, answer, call(), None)
+            tell = partial(_resolve, answer, context.run(call), None)
         except BaseException as error:  # noqa: BLE001 (it is the middleware's to see, then the performer's)
             tell = partial(_resolve, answer, None, error)
         loop.loop.call_soon_threadsafe(tell)

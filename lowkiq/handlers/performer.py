@@ -15,7 +15,7 @@ from typing import Any, Final
 from lowkiq.admin.options import LIVE
 from lowkiq.codec import error_text
 from lowkiq.errors import Decision, PartialFailure, PerformTimeout
-from lowkiq.handlers import middlewares
+from lowkiq.handlers import forks, middlewares
 from lowkiq.handlers.context import in_hooks, shard_here, start_here, with_letters
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
@@ -133,6 +133,7 @@ class Performer:
         return with_letters(await self._perform_async(batch))
 
     async def _perform_async(self, batch: list[Job]) -> Failures | None:
+        fork = forks.number
         try:
             call = partial(self._call, self._payloads(batch))
             with self._told_of(batch):
@@ -142,6 +143,7 @@ class Performer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 (as above)
+            forks.check(fork, error)
             return await self.failures_async(batch, error)
         return None
 

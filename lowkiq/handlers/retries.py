@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from lowkiq.codec import encodable
 from lowkiq.errors import LONGEST_DELAY, Bury, Decision, Discard, RateLimited, RetryIn, Snooze
 from lowkiq.failure import kept_text, main_line, parts_of, place_of
+from lowkiq.handlers import forks
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.hooks import Fatal
@@ -166,7 +167,7 @@ class Retries:
                 return policy.delay(retry_count)
         offered = (error,) if self.worker.shape.gives_error else ()
         try:
-            delay = float(self.worker.retry_in(retry_count, *offered))
+            delay = float(forks.run(self.worker.retry_in, retry_count, *offered))
         except Exception:
             logger.exception("retry_in_failed", queue=self.worker.queue_name, retry_count=retry_count)
             delay = math.nan
@@ -181,7 +182,7 @@ class Retries:
         """Comes before the settle: if the node dies in between it is called again, which is better than never."""
         try:
             hook: Callable[[list[Job]], object] = self.worker.retries_exhausted
-            self._loop.finish(hook(jobs))
+            self._loop.finish(forks.run(hook, jobs))
         except Exception:
             logger.exception(
                 "retries_exhausted_failed", queue=self.worker.queue_name, ids=loggable(job.id for job in jobs)

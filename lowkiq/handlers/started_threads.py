@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
-from lowkiq.worker import Hold, held_pushes, running
+from lowkiq.worker import held_pushes
 
 T = TypeVar("T")
 
@@ -44,8 +44,7 @@ def _submit_held(self: ThreadPoolExecutor, fn: Callable[..., T], /, *args: Any, 
 
 
 def _held(function: Callable[..., T]) -> Callable[..., T]:
-    context = running.get()
-    hold: Hold | None = held_pushes.get() if context is None else context.hold_of_batch()
+    hold = held_pushes.get()
 
     def run(*args: Any, **options: Any) -> T:
         token = held_pushes.set(hold)

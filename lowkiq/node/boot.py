@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
+from lowkiq.handlers import clean, forks
 from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.fork_server import ForkServer
@@ -74,16 +75,15 @@ def _own_layout(runtime: Runtime, queue: str) -> Layout:
 
 def call_on_server_init(runtime: Runtime) -> None:
     """Calls the user's hook; an async one on the loop that runs the jobs, to which what it makes belongs."""
-    if hook := runtime.settings.on_server_init:
-        runtime.loop.finish(hook())
-        refuse_greenlets()
+    clean.call_init(runtime.settings.on_server_init, runtime.loop, runtime.variables)
+    refuse_greenlets()
 
 
 def call_hook(name: str, hook: Callable[[], object] | None) -> None:
     """Calls a hook of the user's, which may fail: that changes nothing for the node."""
     if hook:
         try:
-            hook()
+            forks.run(hook)
         except BaseException:
             logger.exception(f"{name}_failed")
 

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import LowkiqError
+from lowkiq.handlers import forks
 from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
@@ -124,9 +125,12 @@ class JobThread(threading.Thread, ABC):
     # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
+        fork = forks.number
         try:
             while not self._is_stopping or self.in_hand:
                 self._step()
+                if forks.number != fork:
+                    forks.leave()
             self._give_places()
             self.pool.leave(self)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed: its shards would stand still)

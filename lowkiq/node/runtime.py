@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -160,6 +161,8 @@ class Runtime:
     layouts: dict[str, Layout] = field(default_factory=dict)
     #: Shared with the supervisor, if there is one.
     page: SharedPage = field(default_factory=SharedPage)
+    #: The context variables that on_server_init has left.
+    variables: Context = field(default_factory=Context)
     #: Where coroutines run.
     loop: LoopThread = field(default_factory=LoopThread)
     #: Failures that the next beat tells Redis of.

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from lowkiq import clock
 from lowkiq.errors import CheckpointFailed, LowkiqError
-from lowkiq.handlers.context import Context, Done, Progress, enter_anew
+from lowkiq.handlers.context import Done, Progress, begin
+from lowkiq.handlers.log_fields import bind_shard
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Retries
@@ -264,11 +265,13 @@ class FakeNode:
 
 def _perform(batch: Batch) -> Failures | None:
     """Performs a batch, in a copy of the context: it may be pushed by another one, which runs on."""
-    enter_anew(Context(batch))
+    bind_shard(batch.shard, batch.node)
+    begin(batch)
     return batch.performer.perform([*batch.running])
 
 
 async def _perform_awaited(batch: Batch) -> Failures | None:
     """The same as a task, whose context is a copy, too."""
-    enter_anew(Context(batch))
+    bind_shard(batch.shard, batch.node)
+    begin(batch)
     return await batch.performer.perform_awaited([*batch.running])

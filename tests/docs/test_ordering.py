@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextvars import copy_context
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
@@ -22,12 +23,10 @@ def as_owner(epoch: int) -> None:
     """Has what runs here be told that it owns the shard with this epoch."""
     run: Any = SimpleNamespace(
         epoch=str(epoch),
-        shard=SimpleNamespace(queue="orders", index=0),
-        node="node",
         running=[],
         worker=SimpleNamespace(pushes="now"),
     )
-    context.enter(context.Context(run))
+    context.begin(run)
 
 
 def test_the_fenced_write_refuses_an_older_epoch(tmp_path, monkeypatch) -> None:
@@ -36,16 +35,12 @@ def test_the_fenced_write_refuses_an_older_epoch(tmp_path, monkeypatch) -> None:
     module: dict[str, Any] = {}
     exec(block, module)
     save = module["save"]()
-    try:
-        for epoch, state in ((7, "new"), (8, "paid"), (7, "late"), (8, "sent")):
-            as_owner(epoch)
-            save.perform_one("17", [state])
-            if state == "late":
-                assert sqlite3.connect("orders.db").execute("SELECT state, epoch FROM orders").fetchall() == [
-                    ("paid", 8)
-                ]
-    finally:
-        context.enter(None)
+    for epoch, state in ((7, "new"), (8, "paid"), (7, "late"), (8, "sent")):
+        variables = copy_context()
+        variables.run(as_owner, epoch)
+        variables.run(save.perform_one, "17", [state])
+        if state == "late":
+            assert sqlite3.connect("orders.db").execute("SELECT state, epoch FROM orders").fetchall() == [("paid", 8)]
     assert sqlite3.connect("orders.db").execute("SELECT state, epoch FROM orders").fetchall() == [("sent", 8)]
 
 

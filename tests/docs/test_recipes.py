@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +20,7 @@ from lowkiq.handlers import log_fields
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.job import Job
+from lowkiq.queue.shard import Shard
 from tests.support import ROOT, SOURCES
 
 PAGE = (ROOT / "docs/recipes.md").read_text("utf-8")
@@ -216,9 +218,10 @@ def test_records_of_the_standard_library_are_tagged():
         run_block("Tag the log", 1)
         (handler,) = [handler for handler in root.handlers if handler not in before]
         record = logging.LogRecord("job", logging.WARNING, __file__, 1, "late", None, None)
-        bound = log_fields.bind("orders", 3, "n", [Job("17", [1], (1.0,), 0.0)])
-        assert handler.filter(record)
-        log_fields.unbind(bound)
+        variables = copy_context()
+        variables.run(log_fields.bind_shard, Shard("lowkiq", "orders", 3, 5), "n")
+        variables.run(log_fields.bind_batch, [Job("17", [1], (1.0,), 0.0)])
+        assert variables.run(handler.filter, record)
         assert handler.format(record) == "WARNING orders/['17']/1 late"
         assert handler.filter(record) and handler.format(record) == "WARNING - late"
     finally:

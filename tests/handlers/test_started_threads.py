@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import pytest
@@ -56,11 +57,25 @@ def by_executor_of_a_loop(push: Callable[[], Any], pool: ThreadPoolExecutor) -> 
     asyncio.run(main())
 
 
+def by_thread_pool(push: Callable[[], Any], _: ThreadPoolExecutor) -> None:
+    with ThreadPool(1) as pool:
+        pool.apply(push)
+
+
 def by_context(push: Callable[[], Any], pool: ThreadPoolExecutor) -> None:
     pool.submit(copy_context().run, push).result()
 
 
-WAYS = [by_thread, by_subclass, by_pool, by_map, by_thread_of_a_thread, by_executor_of_a_loop, by_context]
+WAYS = [
+    by_thread,
+    by_subclass,
+    by_pool,
+    by_map,
+    by_thread_of_a_thread,
+    by_executor_of_a_loop,
+    by_thread_pool,
+    by_context,
+]
 
 
 @pytest.mark.parametrize("way", WAYS)

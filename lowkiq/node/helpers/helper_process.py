@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
 from collections.abc import Awaitable, Mapping, Sequence
+from contextvars import Context as Variables
 from typing import Final
 
 from lowkiq import clock, telemetry
 from lowkiq.codec import error_text
 from lowkiq.errors import CheckpointFailed
-from lowkiq.handlers.context import Context, Done, Progress, enter
+from lowkiq.handlers import clean, forks
+from lowkiq.handlers.context import Done, Progress, begin
+from lowkiq.handlers.log_fields import bind_shard
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited
@@ -63,7 +65,9 @@ class HelperProcess:
         self._workers = workers
         self._performers: dict[str, Performer] = {}
         self._loop = LoopThread("lowkiq-helper-loop")
-        self._pid = os.getpid()
+        #: The context variables that each batch begins with, and timers that it may use and leave behind.
+        self._variables = Variables()
+        self._timers: list[int] = []
         self._title = f"lowkiq: helper of node {node}"
         self._is_to_end = False
 
@@ -71,11 +75,11 @@ class HelperProcess:
         """Gets ready, and says so. False: it can't."""
         set_title(self._title)
         try:
-            if self.settings.on_server_init:
-                self._loop.finish(self.settings.on_server_init())
+            clean.call_init(self.settings.on_server_init, self._loop, self._variables)
         except Exception as error:  # noqa: BLE001 (it is the user's)
             self._refuse("on_server_init", error)
             return False
+        self._timers = clean.stopped_timers()
         self.channel.send(Ready())
         return True
 
@@ -93,15 +97,16 @@ class HelperProcess:
             if isinstance(work, Work):
                 heard_at = clock.monotonic()
                 try:
-                    performer = self._performer(work.queue)
+                    performer = forks.run(self._performer, work.queue)
                 except Exception as error:  # noqa: BLE001 (so is the worker)
                     self._refuse(f"worker {self._workers[work.queue].__name__}", error)
                     return 1
                 performer.override(work.live)
-                ended = self._perform(work, performer, heard_at)
+                try:
+                    ended = self._variables.copy().run(forks.run, self._perform, work, performer, heard_at)
+                finally:
+                    clean.stop_timers(self._timers)
                 self._flush()
-                if os.getpid() != self._pid:  # a job has forked, and its child came back here
-                    return 0
                 self.channel.send(ended)
                 telemetry.flush(self.settings.telemetry, 0)  # the node may kill this process when it likes
         return 0
@@ -116,9 +121,10 @@ class HelperProcess:
         failures: Failures | None = None
         if batch:
             here = HelperRun(self, work, performer.worker, batch, places, heard_at)
-            enter(Context(here))
+            bind_shard(here.shard, here.node)
+            context = begin(here)
             failures = performer.failures(batch, work.error.error()) if work.error else performer.perform(batch)
-            enter(None)
+            context.end(None)
             here.end()
         set_title(self._title)
         counted = dict(performer.ledger.take().get(work.queue, {}))

@@ -14,10 +14,10 @@ import selectors
 import signal
 import socket
 import struct
-import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from lowkiq.handlers import forks
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.tree import kill_tree, stop_group
 from lowkiq.process.parent import die_with, offer_to_kernel
@@ -140,7 +140,7 @@ class Server:
         except BaseException:
             logger.exception("helper_failed")
         finally:
-            leave(code)
+            forks.end(code)
 
     def _close_all(self) -> None:
         """In a helper: closes what belongs to the server and to other helpers."""
@@ -168,15 +168,7 @@ def live(parent: int, control: socket.socket, run: RunHelper, page: SharedPage) 
     except BaseException:
         logger.exception("fork_server_failed")
     finally:
-        leave(code)
-
-
-def leave(code: int) -> NoReturn:
-    """Ends a forked process without a way back into what it was forked from."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
+        forks.end(code)
 
 
 def _read_nothing() -> None:

@@ -361,7 +361,7 @@ class ClaimInHand(ABC):
 
     def _fail(self, job: Job, error: BaseException) -> Failures:
         """Has a job fail that has not started."""
-        return self.performer.failures([job], error)
+        return self.lease.variables.copy().run(self.performer.failures, [job], error)
 
     @abstractmethod
     def _unstarted_jobs(self) -> Sequence[Job]:

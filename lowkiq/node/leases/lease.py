@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lowkiq import clock
 from lowkiq.errors import Fenced, OtherLayout
+from lowkiq.handlers.log_fields import bind_shard
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.leases.claim_numbers import ClaimNumbers
 from lowkiq.node.leases.claim_size import ClaimSize
@@ -59,6 +60,9 @@ class Lease:
         self.lock = threading.Lock()
         self.runtime = runtime
         self.times = runtime.times.of(shard.queue)
+        #: The context variables that each batch begins with, in a copy.
+        self.variables = runtime.variables.copy()
+        self.variables.run(bind_shard, shard, runtime.node)
         self._ttl = runtime.settings.lease_ttl
         #: The list by which pushes ring its pool; "": the node's doorbell.
         self.bell = ""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 from lowkiq import clock
-from lowkiq.handlers.context import Context, Progress, enter, with_letters
-from lowkiq.handlers.log_fields import BLANK, follow
+from lowkiq.handlers import forks
+from lowkiq.handlers.context import Progress, begin
+from lowkiq.handlers.log_fields import BLANK
 from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
@@ -121,7 +122,7 @@ class ThreadClaim(ClaimInHand):
 
     # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def perform(self, since: float, seat: Seat) -> bool:
+    def perform(self, since: float, seat: Seat) -> bool:  # noqa: C901, PLR0912, PLR0915 (each call costs every job)
         """
         Runs the jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is left
         then goes back with the settle: it must not wait behind slow ones. Returns whether they were quick.
@@ -133,12 +134,11 @@ class ThreadClaim(ClaimInHand):
         lease, lock, epoch, now = self.lease, self._lock, self.epoch, clock.monotonic
         performer, window = self.performer, lease.runtime.settings.claim_window
         plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
-        place, performs, failures, logged, was_blank, tried = self._begin(seat), 0, None, [""], False, -1
+        place, performs, failures, blank, tried = self._begin(seat), 0, None, None, -1
         begun, latest, floor = self._started, min(since + 2 * window, self.startable_until), min(window, SLOW)
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
-        is_late = started >= self.startable_until
-        written = enter(Context(self))
+        is_late, variables, fork = started >= self.startable_until, lease.variables.copy(), forks.number
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
             with lock:
                 first = self._done = self._started
@@ -155,28 +155,35 @@ class ThreadClaim(ClaimInHand):
                 self.running = batch = jobs[first:last]
                 self.running_since = before
             place[0] = last
-            # A job before it that was too quick to log anything leaves it its list: a blank job makes none.
-            logged = logged if was_blank and batch[0].retry_count == tried else follow(batch)
-            logged[0], tried = batch[0].id, batch[0].retry_count
+            # A job before it that was too quick to log anything leaves it its context: a blank job makes none.
+            if blank is not None and batch[0].retry_count == tried and not blank.is_known:
+                blank.jobs, blank.logged[0], blank.is_over, begun_at = batch, batch[0].id, False, before
+            else:
+                context, tried, begun_at = variables.run(begin, self), batch[0].retry_count, now()
+            own = variables.copy()  # what a batch sets is its own
             if plain is None:
-                failures = perform(batch)
+                failures = own.run(perform, batch)
             else:
                 try:
-                    done = plain(
-                        {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads}
+                    done = own.run(
+                        plain, {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads}
                     )
-                    failures = None if done is None else performer.judge(batch, done)
+                    failures = None if done is None else own.run(performer.judge, batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
-                    failures = performer.failures(batch, error)
-                if written:
-                    failures = with_letters(failures)
+                    own.run(forks.check, fork, error)
+                    failures = own.run(performer.failures, batch, error)
+                if forks.number != fork:
+                    own.run(forks.leave)
+                context.is_over = True
+                if context.is_known:
+                    failures = context.end(failures)
             after, performs = now(), performs + 1
             if after - before >= floor:
                 slow.append((first, last, before, after))
                 is_late = after - before >= window
-            is_late, was_blank, before = is_late or after >= latest, size == 1 and after - before < BLANK, after
+            blank = context if size == 1 and after - begun_at < BLANK else None
+            is_late, before = is_late or after >= latest, after
         seat.end()
-        enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
             self._count(performs, begun, started, before, slow)
@@ -256,11 +263,11 @@ class ThreadClaim(ClaimInHand):
         return taken
 
     def _fail(self, job: Job, error: BaseException) -> Failures:
-        enter(Context(self))  # hooks of it may be called in a helper
-        try:
-            return super()._fail(job, error)
-        finally:
-            enter(None)
+        variables = self.lease.variables.copy()
+        context = variables.run(begin, self)  # hooks of it may be called in a helper
+        failures = variables.run(self.performer.failures, [job], error)
+        context.end(failures)
+        return failures
 
     def _note(self, failures: Failures) -> None:
         super()._note(failures)

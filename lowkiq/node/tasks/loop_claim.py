@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 from lowkiq import clock
-from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.context import Progress, begin
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
@@ -224,7 +224,8 @@ class TaskBatch:
 
     def start(self) -> None:
         """Has it run. Its end is noted however it comes: a task that is cancelled may never have begun."""
-        self.task = asyncio.get_running_loop().create_task(self._run())
+        variables = self._claim.lease.variables.copy()
+        self.task = asyncio.get_running_loop().create_task(self._run(), context=variables)
         self.task.add_done_callback(self._note_end)
 
     def stop(self, reason: Stop) -> None:
@@ -239,7 +240,7 @@ class TaskBatch:
         self.running_since = clock.monotonic()  # until here it waited for the loop
         if not self.may_start():
             return Failures(unstarted=[job.id for job in self.running])
-        enter(Context(self))
+        context = begin(self)
         if self._claim.is_rated:
             self._claim.note_started(self.running)
         performer, jobs = self._claim.lease.performer, list(self.running)
@@ -256,6 +257,8 @@ class TaskBatch:
                 failures = await performer.failures_async(jobs, told)
             else:
                 failures = self._cancelled()
+        finally:
+            context.end(None)
         if timer:
             timer.cancel()
         if self._kept:  # Redis has them before the outcome
