@@ -7,6 +7,7 @@ the user's does so by `run`; or notes `number` before, and ends with `leave` whe
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
@@ -61,9 +62,14 @@ def _tell(code: int, error: BaseException | None) -> None:
     _flush()
 
 
+def is_thrown_away(error: BaseException | None) -> bool:
+    """True for what a coroutine gets that nobody will run any more, in whichever process that is noticed."""
+    return isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None
+
+
 def check(before: int, error: BaseException | None = None) -> None:
     """Leaves if this process was forked since `number` was that."""
-    if number != before:
+    if number != before and not is_thrown_away(error):
         leave(error)
 
 

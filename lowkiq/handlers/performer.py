@@ -142,7 +142,9 @@ class Performer:
             return Failures(unstarted=[job.id for job in batch])
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 (as above)
+        except BaseException as error:
+            if forks.is_thrown_away(error):
+                raise
             forks.check(fork, error)
             return await self.failures_async(batch, error)
         return None

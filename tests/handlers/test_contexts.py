@@ -6,16 +6,20 @@ import asyncio
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lowkiq import Lowkiq, LowkiqError, current
 from lowkiq.errors import CheckpointFailed
 from lowkiq.handlers.context import Context
+from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.handlers.performer import Performer
+from lowkiq.job import Job
 from tests.node.driven import burst
 
 
@@ -170,3 +174,29 @@ def test_a_forked_process_does_not_speak_for_the_job(
     assert [("forked" in row) for row in told] == [pushes == "on_success", True, True, True, True], told
     assert app.metrics()["other"].pushed == (0 if pushes == "on_success" else 1)
     assert app.metrics()["q"].processed == 1
+
+
+class Never:
+    """What is awaited for ever, without a loop."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+def test_a_batch_that_nobody_will_run_any_more_is_thrown_away_in_silence(app: Lowkiq) -> None:
+    """Its loop is gone, with the node that had it; it may be noticed anywhere, also in a process forked since."""
+
+    @app.worker(queue_name="q", shards_count=1)
+    async def q(id: str, payloads: list[Any]) -> None:
+        await Never()
+
+    loop = LoopThread()
+    performer = Performer(app.workers["q"](), app.settings, lambda error: pytest.fail(str(error)), loop)
+    batch = performer.perform_async([Job("a", ["x"], (1.0,), 0.0)])
+    batch.send(None)
+    pid = os.fork()
+    if pid == 0:
+        with capture_logs() as logs:
+            batch.close()
+        os._exit(7 if not logs else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
