@@ -114,7 +114,7 @@ def declare(
     Notes that the code of a node has these entries of a queue. Gives whether nobody's had just these before, and all
     declarations of nodes that have said so within `lapse` seconds.
     """
-    arguments: list[Argument] = [node, digest, msgspec.msgpack.encode(ids), f"{lapse:g}"]
+    arguments: list[Argument] = [node, digest, msgspec.msgpack.encode(ids) if ids else b"", f"{lapse:g}"]
     return Call("declare", [keys.declared(namespace, queue)], arguments, _living)
 
 
@@ -123,7 +123,8 @@ def _living(reply: list[Any]) -> tuple[bool, Sequence[Living]]:
     living = list[Living]()
     for digest, since, ids in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
         with contextlib.suppress(ValueError, msgspec.MsgspecError):  # anybody may write to Redis
-            living.append(Living(digest, float(since), frozenset(msgspec.msgpack.decode(ids, type=list[bytes]))))
+            known = msgspec.msgpack.decode(ids, type=list[bytes]) if ids else []
+            living.append(Living(digest, float(since), frozenset(known)))
     return bool(is_new), living
 
 

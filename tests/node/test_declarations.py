@@ -192,6 +192,13 @@ def test_what_somebody_has_written_there_is_in_nobodys_way(nodes: Nodes, junk: b
     assert nodes.there() == words(old="1h")
 
 
+def test_a_queue_of_which_nothing_recurs_costs_nothing(nodes: Nodes) -> None:
+    node = nodes.start("one", {})
+    assert node.again is None
+    node.stop()
+    assert not nodes.app.redis().exists(keys.declared(nodes.app.namespace, "reports"))
+
+
 def test_of_many_releases_the_last_are_known(nodes: Nodes) -> None:
     for number in range(60):
         nodes.start("one", {f"n{number}": "1h"}).stop()

@@ -55,6 +55,8 @@ class Declarations:
         runtime, now = self._runtime, clock.monotonic()
         call = declare(runtime.namespace, self._queue, runtime.node, self._digest, [*self._digests], LAPSE)
         is_new, living = self._caller.run(call)
+        if not living:
+            return None
         shards = shards_of(runtime.namespace, {self._queue: runtime.layouts[self._queue]})
         if living != self._set_by:
             self._set(shards, living)

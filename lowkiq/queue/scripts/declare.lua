@@ -1,7 +1,7 @@
 -- declare: note what the code of a node has to recur of a queue, and tell what that of all nodes has.
 -- KEYS  1 lowkiq:declared:QUEUE: n:NODE has when it has said so last, and its digest; d:DIGEST when that was heard of first,
 --       and its ids; -ID what is kept of an entry that was taken away (recurring.py)
--- ARGV  1 node, 2 digest of what it has, 3 ids of that, 4 seconds after which a node that has not said so again is gone
+-- ARGV  1 node, 2 digest of what it has, 3 ids of that, '' for none, 4 seconds after which a node that has not said so again is gone
 -- returns {1 if nobody has had that before, then of each that a living node has: digest, since when, ids}
 --@ shard now stamp
 local key, now = KEYS[1], now_us()
@@ -12,7 +12,9 @@ local function split(text)
   return at and at == at and at or 0, rest or ''
 end
 
-if redis.call('TYPE', key).ok ~= 'hash' then redis.call('UNLINK', key) end
+local is = redis.call('TYPE', key).ok
+if is ~= 'hash' then redis.call('UNLINK', key) end
+if is ~= 'hash' and ARGV[3] == '' then return {0} end -- nobody has ever had any
 local is_new = redis.call('HEXISTS', key, 'd:' .. ARGV[2]) == 0
 if is_new then redis.call('HSET', key, 'd:' .. ARGV[2], stamp(now) .. ' ' .. ARGV[3]) end
 redis.call('HSET', key, 'n:' .. ARGV[1], stamp(now) .. ' ' .. ARGV[2])
