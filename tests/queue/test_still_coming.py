@@ -69,7 +69,7 @@ UNGUARDED: Final[Mapping[str, str]] = {
         (
             "add_times", "ask_hand", "beat", "end_incidents", "end_session", "incidents", "keep_dump", "keep_places",
             "lay_out", "members", "note_alerts", "note_failures", "note_incidents", "placements", "places", "rate",
-            "record", "register", "take_hands", "tell_hand", "turn", "version",
+            "declare", "record", "register", "take_hands", "tell_hand", "turn", "version",
         ),
         _OTHER,
     ),

@@ -27,7 +27,8 @@ class Move(Capability):
         other = random.choice([one for one in world.nodes if one != lease.node])
         found = world.run(lease.shard.acquire(other, TTL, world.max_crashes))
         world.tell(f"{other} wants {lease.shard.prefix}: {found}")
-        if isinstance(found, Owned):  # a failover has lost whose it was
+        if isinstance(found, Owned):
+            assert world.has_failed_over, f"I4: {other} gets {lease.shard.prefix}, which {lease.node} holds"
             world.owned(lease.shard, other, found)
         if not isinstance(found, Held):
             return
