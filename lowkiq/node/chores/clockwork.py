@@ -109,8 +109,8 @@ class Clockwork(LastingThread):
     def _leave(self) -> None:
         """Has what only this node's code has be removed by others soon. Where Redis is away, that lapses."""
         with contextlib.suppress(RedisError):
-            for declared in [] if self._runtime.outage.is_on else self._declared.values():
-                declared.leave()
+            for queue in () if self._runtime.outage.is_on else self._declare_at:
+                self._declared[queue].leave()
 
     def _look(self, leases: Sequence[Owned]) -> None:
         """Fires what is due of some shards, and notes when to look again."""

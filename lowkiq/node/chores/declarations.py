@@ -39,6 +39,7 @@ class Declarations:
         self._runtime, self._caller, self._queue, self._rows = runtime, runtime.caller, queue, rows
         self._digests = {row.job.id: _digest(_entry(row).text) for row in rows}
         self._digest = _digest(msgspec.msgpack.encode(sorted(self._digests.items())))
+        self._key = keys.declared(runtime.namespace, queue)
         self._since = clock.monotonic()
         #: The declarations by which entries were set, and taken away, last.
         self._set_by: Sequence[Living] = ()
@@ -70,7 +71,7 @@ class Declarations:
 
     def leave(self) -> None:
         """Says that this node is gone. Raises RedisError."""
-        self._caller.command("HDEL", keys.declared(self._runtime.namespace, self._queue), f"n:{self._runtime.node}")
+        self._caller.command("HDEL", self._key, f"n:{self._runtime.node}")
 
     def _set(self, shards: Sequence[Shard], living: Sequence[Living]) -> None:
         """Sets what no newer code of a living node decides."""
@@ -94,11 +95,11 @@ class Declarations:
 
     def _set_row(self, shards: Sequence[Shard], row: Declared) -> None:
         id, digest = row.job.id, self._digests[row.job.id]
-        gone = self._gone(id)
         made = msgspec.structs.replace(_entry(row), declared=digest)
 
         def change(known: Entry | None) -> Entry | None:
             if known is None:
+                gone = self._gone(id)
                 if gone.by_people and gone.declared == digest:
                     return None
                 return msgspec.structs.replace(made, paused=gone.paused)
@@ -117,8 +118,7 @@ class Declarations:
             self._tell(id, f"is now {row.rule.words}, as the code has it")
 
     def _gone(self, id: bytes) -> Gone:
-        key = keys.declared(self._runtime.namespace, self._queue)
-        (text,) = self._caller.read([("HGET", key, b"-" + id)], None)
+        (text,) = self._caller.read([("HGET", self._key, b"-" + id)], None)
         try:
             return msgspec.msgpack.decode(text, type=Gone) if text else Gone()
         except msgspec.MsgspecError:  # anybody may have written it
