@@ -40,7 +40,9 @@ def find_server(data: Path | None = None, among: Iterable[Path] | None = None) -
     """
     unfit = []
     for server in _servers() if among is None else among:
-        reason = _why_it_does_not_run(server) or (_why_it_cannot_read(server, data) if data else "")
+        version, reason = _version_of(server)
+        if data and not reason:
+            reason = _why_it_cannot_read(server, version, data)
         if not reason:
             return server
         unfit.append(f"{server} {reason}")
@@ -70,24 +72,26 @@ def _servers() -> Iterator[Path]:
             yield from (found.absolute() for found in Path(place).glob(pattern))
 
 
-def _why_it_does_not_run(server: Path) -> str:
+def _version_of(server: Path) -> tuple[str, str]:
+    """Its version, "" for one that doesn't tell; and why it doesn't run, "" if it does."""
     if not os.access(server, os.X_OK):
-        return "may not be run: chmod +x it, and mount its disk without noexec"
+        return "", "may not be run: chmod +x it, and mount its disk without noexec"
     try:
         answer = _ask(server, [str(server), "--version"])
     except FileNotFoundError:
-        return "is made for another C library than this system's (it is for glibc)"
+        return "", "is made for another C library than this system's (it is for glibc)"
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"does not run: {error}"
-    last = answer.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    return f"does not run: {last or f'exit code {answer.returncode}'}" if answer.returncode else ""
+        return "", f"does not run: {error}"
+    if answer.returncode:
+        last = answer.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return "", f"does not run: {last or f'exit code {answer.returncode}'}"
+    return answer.stdout.decode(errors="replace").partition("v=")[2].split(" ")[0], ""
 
 
-def _why_it_cannot_read(server: Path, data: Path) -> str:
+def _why_it_cannot_read(server: Path, version: str, data: Path) -> str:
     """Redis 6 overlooks the files of later ones, and would start empty; others refuse each other's snapshots."""
     if not (data / "appendonlydir").exists():
         return ""
-    version = _ask(server, [str(server), "--version"]).stdout.decode(errors="replace").partition("v=")[2].split(" ")[0]
     major = version.partition(".")[0]
     if major.isdecimal() and int(major) < MULTI_PART_AOF:
         return f"is {version}, which would not see them"
