@@ -148,5 +148,6 @@ def _class_of(job: Job) -> str:
     if error is not None:
         return f"{type(error).__module__}.{type(error).__qualname__}"
     name = (job.error or "").partition(":")[0]
-    place = next((place for place in (builtins, errors) if hasattr(place, name)), None)
-    return f"{place.__name__}.{name}" if place else "builtins.Exception"
+    kind = getattr(builtins, name, None) or getattr(errors, name, None)
+    is_known = isinstance(kind, type) and issubclass(kind, BaseException)
+    return f"{kind.__module__}.{kind.__qualname__}" if is_known else "builtins.Exception"
