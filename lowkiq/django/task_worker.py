@@ -149,5 +149,6 @@ def _class_of(job: Job) -> str:
         return f"{type(error).__module__}.{type(error).__qualname__}"
     name = (job.error or "").partition(":")[0]
     kind = getattr(builtins, name, None) or getattr(errors, name, None)
-    is_known = isinstance(kind, type) and issubclass(kind, BaseException)
-    return f"{kind.__module__}.{kind.__qualname__}" if is_known else "builtins.Exception"
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        kind = Exception
+    return f"{kind.__module__}.{kind.__qualname__}"
