@@ -11,7 +11,7 @@ from pathlib import Path
 import django
 import pytest
 
-from tests.support import ROOT, SOURCES, lacks
+from tests.support import ROOT, SOURCES, lacks, python_with
 
 
 def run(*words: str, path: str = "") -> str:
@@ -31,9 +31,8 @@ def sdist(tmp_path: Path) -> Path:
         pytest.skip(f"Django {django.get_version()} has no tasks")
     words = ["pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", f"django=={django.get_version()}"]
     done = subprocess.run(
-        [sys.executable, "-m", "uv", "tool", "run", "--python", sys.executable, *words],
-        cwd=tmp_path, timeout=200, check=False, capture_output=True, text=True,
-    )  # fmt: skip
+        [*python_with("pip"), "-m", *words], cwd=tmp_path, timeout=200, check=False, capture_output=True, text=True
+    )
     if done.returncode:
         lacks(f"no source of Django: {done.stderr}")
     (archive,) = tmp_path.glob("*.tar.gz")
