@@ -38,6 +38,19 @@ def lacks(message: str) -> NoReturn:
     pytest.skip(message)
 
 
+def python_with(requirement: str) -> list[str]:
+    """
+    The command of a Python like this one that has a package more, in an environment that uv makes for it. Skips the
+    test where it can't be had; fails it in CI.
+    """
+    more = ["--quiet", "--no-project", "--python", sys.executable, "--with", requirement]
+    command = [sys.executable, "-m", "uv", "run", *more, "python"]
+    done = subprocess.run([*command, "-c", ""], capture_output=True, text=True, check=False, timeout=200)
+    if done.returncode:
+        lacks(f"no {requirement} here: {done.stderr}")
+    return command
+
+
 def redis_binary() -> str | None:
     """LOWKIQ_TEST_REDIS (a path), else the one that the supervisor would embed."""
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 import datetime
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -13,7 +14,8 @@ import msgspec
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from lowkiq.errors import LowkiqError, short
+from lowkiq import errors
+from lowkiq.errors import Bury, Decision, LowkiqError, short
 from lowkiq.handlers.context import current
 from lowkiq.job import Job
 from lowkiq.worker import Worker
@@ -31,6 +33,9 @@ else:
     Task, TaskContext, TaskError = _base.Task, _base.TaskContext, _base.TaskError
     TaskResult, TaskResultStatus = _base.TaskResult, _base.TaskResultStatus
     task_finished, task_started = _signals.task_finished, _signals.task_started
+
+_utils = import_module("django.utils.json" if django.VERSION >= (6, 0) else "django_tasks.utils")
+normalize_json: Callable[[Any], Any] = _utils.normalize_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +55,8 @@ class Enqueued(msgspec.Struct):
     #: The queue and the backend, by Django's names.
     queue: str
     alias: str
+    #: When it was to run at the earliest, as `using` was told.
+    run_after: datetime.datetime | None = None
 
 
 class TaskWorker(Worker[Enqueued]):
@@ -67,8 +74,9 @@ class TaskWorker(Worker[Enqueued]):
     def retries_exhausted(self, batch: list[Job]) -> None:
         for job in batch:
             for enqueued in job.payloads:
-                result = result_of(enqueued, _task_of(enqueued), TaskResultStatus.FAILED, job.retry_count + 2)
-                result.errors.append(TaskError(exception_class_path=_class_of(job), traceback=job.traceback or ""))
+                result = result_of(enqueued, _task_of(enqueued), TaskResultStatus.FAILED, job.retry_count + 1)
+                told = f"{job.traceback or job.error or ''}\n"
+                result.errors.append(TaskError(exception_class_path=_class_of(job), traceback=told))
                 task_finished.send(_backend_of(result), task_result=result)
 
 
@@ -95,12 +103,19 @@ def result_of(
 
 
 def _run(enqueued: Enqueued, attempt: int) -> None:
-    """Calls the task; whatever it raises is for the job."""
+    """
+    Calls the task; whatever it raises is for the job. What has returned what JSON can't hold has failed by Django's
+    rules, and is buried: it is done, so another try would do it twice.
+    """
     task = _task_of(enqueued)
     result = result_of(enqueued, task, TaskResultStatus.RUNNING, attempt)
     task_started.send(_backend_of(result), task_result=result)
     context: Sequence[Any] = [TaskContext(task_result=result)] if task.takes_context else []
     value = task.call(*context, *enqueued.args, **enqueued.kwargs)
+    try:
+        value = normalize_json(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Bury(f"it is done, but returned what JSON can't hold: {short(value)}") from error
     for name, found in {
         "status": TaskResultStatus.SUCCESSFUL, "finished_at": timezone.now(), "_return_value": value
     }.items():  # fmt: skip
@@ -109,14 +124,16 @@ def _run(enqueued: Enqueued, attempt: int) -> None:
 
 
 def _task_of(enqueued: Enqueued) -> Task[..., Any]:
-    """The task of a call. Raises LowkiqError if there is none here, as on a node of an older deploy."""
+    """
+    The task of a call, as it was enqueued. Raises LowkiqError if there is none here, as on a node of an older deploy.
+    """
     try:
         task = import_string(enqueued.task)
     except ImportError as error:
         raise LowkiqError(f"no task {short(enqueued.task)} here: {error}") from error
     if not isinstance(task, Task):
         raise LowkiqError(f"{short(enqueued.task)} is no task but {type(task).__name__}")
-    return task
+    return task.using(queue_name=enqueued.queue, backend=enqueued.alias, run_after=enqueued.run_after)
 
 
 def _backend_of(result: TaskResult[..., Any]) -> type[Any]:
@@ -124,6 +141,14 @@ def _backend_of(result: TaskResult[..., Any]) -> type[Any]:
 
 
 def _class_of(job: Job) -> str:
-    """The path of the class of a job's error, of which its name is kept."""
-    name = (job.error or "Exception").partition(":")[0]
-    return f"builtins.{name}" if hasattr(builtins, name) else name
+    """The path of the class of a job's error: of the one that is handled here, else by the name that is kept."""
+    error = sys.exception()
+    if isinstance(error, Decision):
+        error = error.__cause__ or error
+    if error is not None:
+        return f"{type(error).__module__}.{type(error).__qualname__}"
+    name = (job.error or "").partition(":")[0]
+    kind = getattr(builtins, name, None) or getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        kind = Exception
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -117,6 +117,7 @@ class LowkiqBackend(BaseTaskBackend):
             at=clock.real(),
             queue=task.queue_name,
             alias=self.alias,
+            run_after=task.run_after,
         )
         result = result_of(enqueued, task)
         # As JSON has them: a tuple is a list, and what JSON can't hold was refused.

@@ -24,6 +24,8 @@ MOST_REQUESTS: Final = 500
 #: Requests that are answered beyond it.
 PROBES: Final = frozenset({"/healthz", "/readyz"})
 
+_LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
+
 
 class Connection(H11Protocol):
     """
@@ -91,7 +93,10 @@ class Connection(H11Protocol):
 
 
 class Limit:
-    """Middleware that answers so many requests at a time; probes beyond it, and others are told to come back."""
+    """
+    Middleware that answers so many requests at a time; probes beyond it, and others are told to come back. A request
+    that tells its length in both ways ends its connection: a proxy in front may see another request behind it than we.
+    """
 
     def __init__(self, app: ASGIApp, most: int = MOST_REQUESTS) -> None:
         self.app = app
@@ -99,6 +104,10 @@ class Limit:
         self._answering = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and {name for name, _ in scope["headers"]} >= _LENGTHS:
+            told = "content-length and transfer-encoding are both given: send one of them\n"
+            await PlainTextResponse(told, 400, {"Connection": "close"})(scope, receive, send)
+            return
         if scope["type"] == "http" and self._answering >= self._most and scope["path"] not in PROBES:
             response = PlainTextResponse("too many requests at a time\n", 503, {"Retry-After": "2"})
             await response(scope, receive, send)

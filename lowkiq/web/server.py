@@ -148,7 +148,10 @@ def _listen(address: Address) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise CannotListen(f"{address} is taken: another process listens there. Choose another address") from None
         raise CannotListen(f"can't listen at {address}: {error.strerror}") from error
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # which its connections inherit
+    # What its connections inherit. asyncio sees to the second only where the socket's protocol is named, which none of
+    # create_server's is: a body would wait 40 ms for its head to be acknowledged.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from lowkiq.web.security.access import CALLER, Caller
-from lowkiq.web.security.guard import form_of
+from lowkiq.web.security.guard import form_of, who_of
 
 
 async def echo(request: Request) -> Response:
@@ -20,6 +20,11 @@ async def echo(request: Request) -> Response:
     body = await request.body()
     form = form_of(request).multi_items()
     return JSONResponse({"kind": request.scope[CALLER].kind, "size": len(body), "form": form})
+
+
+async def who(request: Request) -> Response:
+    """Who has asked, as it is kept of writes."""
+    return JSONResponse(who_of(request))
 
 
 async def fail(request: Request) -> Response:
@@ -42,6 +47,7 @@ def with_rooms(web: Starlette) -> Starlette:
     """The view, with these routes."""
     for path in ("/echo", "/api/v1/echo"):
         web.router.routes.append(Route(path, echo, methods=["GET", "POST"]))
+    web.router.routes.append(Route("/who", who))
     for path, room in (("/fail", fail), ("/api/v1/fail", fail), ("/late", fail_late), ("/refuse", refuse)):
         web.router.routes.append(Route(path, room))
     return web

@@ -54,6 +54,18 @@ def connect(url: str) -> Iterator[Callable[[bytes], socket.socket]]:
         yield open_with
 
 
+def test_a_request_with_two_lengths_has_none_behind_it(connect: Callable[[bytes], socket.socket]) -> None:
+    both = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"
+    for lengths in (both, b"".join(reversed(both.splitlines(keepends=True)))):
+        connection = connect(
+            b"POST /sign-in HTTP/1.1\r\nHost: h\r\n" + lengths + b"\r\n0\r\n\r\n"
+            b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
+        )
+        answer = connection.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 400 "), answer
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
 def is_closed(connection: socket.socket) -> bool:
     connection.settimeout(60)
     try:

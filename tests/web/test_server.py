@@ -15,6 +15,7 @@ import pytest
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
 from lowkiq.environment import Address
+from lowkiq.web import server
 from lowkiq.web.server import CannotListen, serve
 from tests.harness import Supervised
 from tests.support import wait_until
@@ -85,6 +86,14 @@ def test_open_connections_do_not_hold_it(run: Run) -> None:
         server.end()
     assert time.monotonic() - before < 10  # three seconds by right, and as much as a slow machine needs
     assert not [line for line in server.log() if line["level"] == "error"]
+
+
+def test_a_body_waits_for_nobodys_acknowledgement() -> None:
+    """A client that keeps its connection had to wait 40 ms for each answer's second part."""
+    with server._listen(Address("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_it_says_nothing_of_who_asks(run: Run) -> None:

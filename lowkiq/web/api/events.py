@@ -22,7 +22,7 @@ from lowkiq.log import get_logger
 from lowkiq.web.api.input import MAX_FIELDS, Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.replies import Moved
-from lowkiq.web.api.requests import MAX_IDS, Text
+from lowkiq.web.api.requests import MAX_IDS, Id, Text
 from lowkiq.web.security.access import CALLER
 
 #: Listeners of one view at a time: each takes a connection to Redis.
@@ -51,7 +51,7 @@ class EventsQuery(msgspec.Struct, frozen=True):
 class TrackRequest(msgspec.Struct, frozen=True):
     """Ids to be tracked, or no longer."""
 
-    ids: Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)]
+    ids: Annotated[list[Id], Meta(min_length=1, max_length=MAX_IDS)]
     track: bool = True
 
 

@@ -91,6 +91,8 @@ def _value(kind: Any, value: Any, noun: str, name: str, strict: bool) -> Any:
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
+        if isinstance(value, float) and value.is_integer():  # to JSON 10.0 and 10 are one number
+            return _value(kind, int(value), noun, name, strict)
         place = re.search(r" - at `\$([^`]*)`$", str(error))
         where = f" ({name}{place[1]})" if place else ""
         raise Rejected(400, f"{noun} {name} is {short(value)}{where}, it must be {_what(kind)}") from None
@@ -130,4 +132,4 @@ def _in_words(schema: Mapping[str, Any]) -> str:
             return f"a text of 1 to {most:,} characters"
         case {"type": "array", "minItems": low, "maxItems": high, "items": item}:
             return f"a list of {low:,} to {high:,}, each {_in_words(item)}"
-    return {"boolean": "true or false", "string": "a text"}.get(schema.get("type", ""), "an object")
+    return {"boolean": "true or false", "string": "a text", "array": "a list"}.get(schema.get("type", ""), "an object")

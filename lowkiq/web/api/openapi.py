@@ -12,6 +12,7 @@ from lowkiq.version import VERSION
 from lowkiq.web.api.input import schemas_of
 from lowkiq.web.api.operation import JSON, Operation
 from lowkiq.web.api.replies import Failure
+from lowkiq.web.api.requests import MAX_CHARS
 
 _REF: Final = "#/components/schemas/{name}"
 
@@ -65,12 +66,14 @@ class _Schemas:
     """The schemas of all types that operations take or return; structs are components that others refer to."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        kinds: list[Any] = [Failure]
+        bodies = [operation.body for operation in operations if operation.body]
+        kinds: list[Any] = [Failure, *bodies]
         for operation in operations:
             kinds += [kind for some in operation.replies.values() for kind in some]
-            kinds += [operation.body] if operation.body else []
         schemas, self.components = msgspec.json.schema_components(kinds, ref_template=_REF)
         self._schemas = dict(zip(map(repr, kinds), schemas, strict=True))
+        for name in msgspec.json.schema_components(bodies, ref_template=_REF)[1]:
+            self.components[name]["additionalProperties"] = False  # as input.py refuses what it does not know
 
     def of(self, kind: Any) -> dict[str, Any]:
         return self._schemas[repr(kind)]
@@ -102,10 +105,13 @@ def _query_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
     for field in msgspec.structs.fields(operation.query) if operation.query else ():
         (schema,) = schemas_of(field.type)
         schema.pop("description", None)
+        if schema.get("maxLength") == MAX_CHARS:  # servers read no address of that length
+            del schema["maxLength"]
         if not field.required and field.default is not None:
             schema["default"] = field.default
         description = msgspec.json.schema(field.type)["description"]
-        yield _parameter(field.name, "query", field.required, description, schema)
+        parameter = _parameter(field.name, "query", field.required, description, schema)
+        yield parameter if field.required else parameter | {"allowEmptyValue": True}  # it is one not given
 
 
 def _parameter(name: str, place: str, required: bool, description: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from lowkiq.admin.pauses import MOST_WHY, Pause
 from lowkiq.admin.recurring import RecurringJob
 from lowkiq.codec import encodable
 from lowkiq.errors import BeingResharded, LowkiqError, UnknownQueue
-from lowkiq.recurrence import BACKLOG, MOST_BACKLOG, Missed, Rule
+from lowkiq.recurrence import BACKLOG, LONGEST, MOST_BACKLOG, SHORTEST, Missed, Rule
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
+from lowkiq.web.api.requests import Id
 from lowkiq.web.backend import RecurringAction
 from lowkiq.web.security.guard import who_of
 
@@ -51,7 +52,7 @@ class RecurringReply(msgspec.Struct, frozen=True):
 class RecurringRequest(msgspec.Struct, frozen=True):
     """What a job that recurs is to do."""
 
-    id: str
+    id: Id
     action: RecurringAction
     reason: Annotated[str, Meta(max_length=MOST_WHY, description="Of a pause.")] = ""
 
@@ -62,11 +63,14 @@ class RecurringDone(msgspec.Struct, frozen=True):
     changed: Annotated[bool, Meta(description="False: nothing recurs as that id, or there was nothing to change.")]
 
 
+_Seconds = Annotated[float, Meta(extra_json_schema={"minimum": SHORTEST, "maximum": LONGEST})]
+
+
 class RecurringRule(msgspec.Struct, frozen=True):
     """When a job is to recur."""
 
-    id: str
-    every: Annotated[float | str, Meta(description='Seconds, "15m", or the five fields of cron.')]
+    id: Id
+    every: Annotated[_Seconds | str, Meta(description='Seconds, "15m", or the five fields of cron.')]
     payload: Annotated[Any, Meta(description="As JSON; without it, it stays as it is.")] = msgspec.UNSET
     offset: Annotated[float, Meta(description="Seconds by which an interval is shifted.")] = 0.0
     tz: Annotated[str | None, Meta(description="The time zone of cron's fields; UTC without it.")] = None

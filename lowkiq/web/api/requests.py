@@ -12,6 +12,7 @@ from lowkiq.admin.alerts.alert import Severity
 from lowkiq.admin.jobs.actions import ActionName
 from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.search import View
+from lowkiq.admin.options import LIVE
 from lowkiq.admin.past.statistics import KEPT_DAYS
 from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.job import LONGEST_TAG
@@ -36,6 +37,8 @@ Bound = Annotated[
     str, Meta(max_length=40, pattern=r"^([(]?[-+]?[0-9]{1,15}([.][0-9]{1,20})?([eE][-+]?[0-9]{1,2})?|[-+ ]?inf)$")
 ]
 Tag = Annotated[str, Meta(min_length=1, max_length=LONGEST_TAG)]
+#: An id, as far as a schema can tell: what else it must be is said by who looks at it.
+Id = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
 
 
 class JobsQuery(msgspec.Struct, frozen=True):
@@ -99,14 +102,14 @@ class PauseRequest(msgspec.Struct, frozen=True):
     ] = 2.0
 
 
+_Option = Annotated[str, Meta(extra_json_schema={"enum": LIVE})]
+
+
 class SettingsRequest(msgspec.Struct, frozen=True):
     """Options of a queue that are to be set, or to be those of the code again."""
 
-    set: Annotated[
-        dict[str, int | float | str | None],
-        Meta(description="Name → value: concurrency, batch_size, max_retry_count, perform_timeout, weight, log_level."),
-    ] = {}
-    unset: Annotated[list[str], Meta(max_length=100, description="Names.")] = []
+    set: Annotated[dict[_Option, int | float | str | None], Meta(description=f"Name → value: {', '.join(LIVE)}.")] = {}
+    unset: Annotated[list[_Option], Meta(max_length=100, description="Names.")] = []
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -169,7 +172,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
         ),
     ]
     ids: Annotated[
-        Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)] | None,
+        Annotated[list[Id], Meta(min_length=1, max_length=MAX_IDS)] | None,
         Meta(description="The jobs. Done at once; the reply says how many were moved."),
     ] = None
     view: Annotated[

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError, ResponseError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowkiq.errors import LowkiqError, UnknownQueue
@@ -83,10 +84,7 @@ def explain(view: View, request: Request, error: Exception) -> Problem:
     text = str(error)[:_LONGEST_TEXT]
     match error:
         case HTTPException():
-            title = HTTPStatus(error.status_code).phrase
-            # Starlette's own errors have only the phrase for a text; for "Not Found" we know better.
-            text = "There is no such page." if (error.status_code, text) == (404, f"404: {title}") else error.detail
-            return Problem(error.status_code, title, text, error.headers or {})
+            return _explain_http(request, error)
         case RedisError():
             logger.warning("web_redis_down", error=text)
             what = "refuses" if isinstance(error, ResponseError) else "does not answer"
@@ -103,3 +101,24 @@ def explain(view: View, request: Request, error: Exception) -> Problem:
     trace = "".join(traceback.format_exception(error))
     logger.error("web_failed", path=path_in_view(request.scope), traceback=trace)
     return Problem(500, "Internal Server Error", "Something went wrong here. The log says what.")
+
+
+def _explain_http(request: Request, error: HTTPException) -> Problem:
+    title, text, headers = HTTPStatus(error.status_code).phrase, error.detail, error.headers or {}
+    # Starlette's own errors have only the phrase for a text; for these we know better.
+    if (error.status_code, text) == (404, title):
+        text = "There is no such page."
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        methods = _methods(request)
+        text = f"only {' and '.join(methods)} {'are' if methods[1:] else 'is'} answered here"
+        headers = {"Allow": ", ".join(methods)}
+    return Problem(error.status_code, title, text, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """What can be asked of the resource; where there is none, what can be asked of any."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found or {"GET", "HEAD", "POST"})

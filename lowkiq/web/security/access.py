@@ -38,7 +38,8 @@ class Caller:
     kind: str
     #: Binds write tokens, so that one session's does not serve another.
     nonce: str = ""
-    #: The name that the application around the view knows the caller by, for what is kept of writes.
+    #: The name that the credentials, the application around the view or a proxy know the caller by, for what is kept of
+    #: writes; "" where none does.
     name: str = ""
 
     @property
@@ -111,9 +112,8 @@ class Access:
             return None
         user, _, password = _decode_basic(value).partition(":")
         # Clients that know nothing but Basic give the token as the password, under any name.
-        if self._is_password(user, password) | self._is_token(password):
-            return Caller("basic")
-        return None
+        is_user, is_token = self._is_password(user, password), self._is_token(password)
+        return Caller("basic", name=user if is_user else "token") if is_user or is_token else None
 
     def caller_by_session(self, cookie: str) -> Caller | None:
         """The caller that a session cookie authenticates."""
@@ -125,7 +125,8 @@ class Access:
             return None
         if self.ended.has(nonce):
             return None
-        return Caller("session", nonce)
+        only_user = self.credentials.user if self.credentials.token is None else None
+        return Caller("session", nonce, only_user or "")
 
     def new_session(self) -> str:
         """A cookie for somebody who has given the credentials."""

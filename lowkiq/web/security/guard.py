@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lowkiq.admin.words import printable
 from lowkiq.environment import WEB_HOSTS, is_loopback_address
 from lowkiq.log import get_logger
 from lowkiq.web.security.access import CALLER, Access, Caller, is_loopback_host
@@ -40,8 +41,11 @@ _PROBES: Final = frozenset({"/healthz", "/readyz"})
 #: Headers of a request that has come through a proxy.
 _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
-#: Kind of a caller → the name that is kept.
-CREDENTIALS: Final = {"bearer": "token", "basic": "user", "session": "session", "anyone": "anyone"}
+#: Headers in which proxies that let people in tell who somebody is; the first that is there counts.
+_USER_HEADERS: Final = ("X-Forwarded-User", "X-Auth-Request-User", "Remote-User", "X-Forwarded-Email")
+
+#: Kind of a caller without a name → what is kept for one.
+CREDENTIALS: Final = {"bearer": "token", "session": "session", "anyone": "anyone"}
 
 #: The refusal of a change, and of a question before one.
 READ_ONLY: Final = "this view is read-only"
@@ -127,7 +131,7 @@ class Guard:
         access = self._access
         if access.no_auth:
             # An application around the view may have said who it is.
-            return request.scope.get(CALLER) or Caller("anyone")
+            return request.scope.get(CALLER) or Caller("anyone", name=_name_by_proxy(request))
         cookie = request.cookies.get(access.cookie_name, "")
         if access.caller_by_session(cookie):
             await access.ended.refresh(self._read_ended)
@@ -172,6 +176,16 @@ class Guard:
                 raise HTTPException(403, f"the page that sent this is out of date (its token is not valid): {_RELOAD}")
             logger.info("web_write", path=path, by=caller.kind, client=client_of(request))
         return replay(body, request.receive)
+
+
+def _name_by_proxy(request: Request) -> str:
+    """
+    The name that a proxy tells, with how it is told: where none does, whoever sends the header may say anything.
+    """
+    for header in _USER_HEADERS:
+        if values := [value.strip() for value in request.headers.getlist(header) if value.strip()]:
+            return f"{printable(values[-1].encode('latin-1').decode(errors='backslashreplace'), 100)} by {header}"
+    return ""
 
 
 def _check_way(request: Request, access: Access) -> None:

@@ -30,6 +30,8 @@ MOST_CLIENTS = 16
 LONGEST_REQUEST = 4096
 #: Seconds a client may take for its requests.
 CLIENT_TIME = 10.0
+#: Seconds after which a client makes room for another one, where there are that many: who asks, asks at once.
+IDLE_TIME = 1.0
 #: Bytes the kernel takes for an answer at once: a client that doesn't read isn't waited for.
 ANSWER_ROOM = 1 << 20
 
@@ -194,13 +196,21 @@ class Control:
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ANSWER_ROOM)
         client = _Client(connection)
-        if len(self._clients) >= MOST_CLIENTS:
+        if len(self._clients) >= MOST_CLIENTS and not self._make_room():
             self._answer(client, _refusal(f"too many clients: {MOST_CLIENTS} are served at a time"))
             connection.close()
             self._fill_spare()
             return
         self._clients[connection.fileno()] = client
         self._loop.add(connection, lambda: self._read(client))
+
+    def _make_room(self) -> bool:
+        """Close the client that has been there for longest, if it does not wait for the end; False: all are new."""
+        latest = time.monotonic() + CLIENT_TIME - IDLE_TIME
+        idle = (one for one in self._clients.values() if one.close_at is not None and one.close_at <= latest)
+        if oldest := next(idle, None):
+            self._drop(oldest)
+        return oldest is not None
 
     def _do_without(self, error: OSError) -> None:
         """There are no descriptors: take one client by the spare one, or stop listening for a while."""

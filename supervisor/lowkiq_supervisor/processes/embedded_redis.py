@@ -93,6 +93,7 @@ class EmbeddedRedis:
         """Turn this process, a forked child, into the server. Returns only by an exception."""
         assert self._server is not None  # noqa: S101 - prepare() has found it
         os.chdir(self._directory)
+        os.umask(0o077)  # for its files, wherever somebody may move them
         output = open_own(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         for target, source in ((0, nothing), (1, output), (2, output)):

@@ -8,13 +8,16 @@ import socket
 import stat
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lowkiq_supervisor.control.server import CLIENT_TIME, LONGEST_REQUEST, MOST_CLIENTS
+from lowkiq_supervisor.errors import CommandRefused, Unreachable
 from tests.harness import Supervised, state_dir, status
+from tests.support import wait_until
 
 
 def connected(directory: Path) -> socket.socket:
@@ -97,6 +100,24 @@ def test_too_many_clients_are_told_so_and_silent_ones_make_room_again(tmp_path: 
         for client in silent:
             client.close()
         assert status(tmp_path)["ok"]
+
+
+def test_silent_clients_keep_nobody_out_for_as_long_as_they_may_stay(tmp_path: Path) -> None:
+    with (
+        Supervised.running("obedient", tmp_path, constants={"control.server.CLIENT_TIME": 3_600}),
+        ExitStack() as stack,
+    ):
+        silent = [stack.enter_context(connected(tmp_path)) for _ in range(MOST_CLIENTS)]
+
+        def is_answered() -> bool:
+            with suppress(CommandRefused, Unreachable):
+                return bool(status(tmp_path)["ok"])
+            return False
+
+        wait_until(is_answered, "an answer")
+        assert silent[0].recv(1) == b"", "the oldest has gone"
+        silent[-1].sendall(b'{"command": "status"}\n')
+        assert json.loads(silent[-1].makefile().readline())["ok"], "and no other"
 
 
 def test_slow_and_unreading_clients_delay_nobody(tmp_path: Path) -> None:

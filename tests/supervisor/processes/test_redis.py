@@ -76,6 +76,8 @@ def test_it_is_not_on_the_network_and_only_its_user_gets_in(tmp_path: Path) -> N
         directory = tmp_path / ".lowkiq/redis"
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert stat.S_IMODE((directory / "redis.sock").stat().st_mode) == 0o700
+        others = {str(one): stat.S_IMODE(one.stat().st_mode) & 0o077 for one in directory.rglob("*")}
+        assert not any(others.values()), others
 
 
 def test_it_keeps_everything_and_evicts_nothing(tmp_path: Path) -> None:

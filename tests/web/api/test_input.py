@@ -162,3 +162,10 @@ def test_a_body_that_does_not_say_that_it_is_json_is_refused(api, work, content_
 def test_a_body_may_say_its_charset(api, work):
     headers = {"content_type": "Application/JSON; charset=utf-8"}
     assert api.act(None, 200, content=b'{"action": "delete", "ids": ["a"]}', headers=headers) == {"moved": 0}
+
+
+@pytest.mark.parametrize("number", ["3", "3.0", "30e-1"])
+def test_a_whole_number_is_one_however_it_is_written(api, failed, number):
+    body = '{"action": "delete", "all": {"view": "due"}, "dry_run": true, "expected": ' + number + "}"
+    reply = api.act(None, 200, content=body, headers={"content_type": "application/json"})
+    assert reply["matches"] == 3

@@ -199,6 +199,36 @@ def test_parameters_say_what_they_may_be(document):
     assert [parameter["required"] for parameter in job["parameters"]] == [True, True]
 
 
+def test_a_parameter_may_be_empty_as_forms_send_it_and_none_is_longer_than_an_address_can_be(document):
+    for _, _, operation in described(document).values():
+        for parameter in operation["parameters"]:
+            assert parameter.get("allowEmptyValue", False) is not parameter["required"], parameter["name"]
+            assert parameter["schema"].get("maxLength", 0) < 4_096, parameter["name"]
+
+
+def test_a_body_has_no_fields_but_those_that_are_described(document):
+    schemas = document["components"]["schemas"]
+    bodies = [
+        schemas[media["schema"]["$ref"].rpartition("/")[2]]
+        for _, _, operation in described(document).values()
+        for media in operation.get("requestBody", {}).get("content", {}).values()
+    ]
+    assert len(bodies) > 5
+    assert not any(body["additionalProperties"] for body in [*bodies, schemas["All"]])
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "DELETE", "PUT", "POST", "GET"])
+def test_a_method_that_is_refused_is_told_which_are_not(browser, document, method):
+    for path, methods in document["paths"].items():
+        if method.lower() in methods:
+            continue
+        headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
+        reply = browser.send(method, path.format(queue="q", node="n", id="1"), headers, content=b"{}")
+        answered = {one.upper() for one in methods} | ({"HEAD"} if "get" in methods else set())
+        assert (reply.status_code, set(reply.headers["allow"].split(", "))) == (405, answered), path
+        assert all(one in reply.json()["error"] for one in answered)
+
+
 def test_what_may_be_chosen_is_all_that_the_store_can_do(document):
     _, _, history_of = described(document)["getHistory"]
     spans = next(parameter for parameter in history_of["parameters"] if parameter["name"] == "span")

@@ -18,19 +18,32 @@ def basic(text: str) -> str:
 
 class TestAuthorization:
     @pytest.mark.parametrize(
-        ("header", "kind"),
+        ("header", "kind", "name"),
         [
-            ("Bearer a-long-token", "bearer"),
-            ("bearer  a-long-token ", "bearer"),
-            (basic("anna:a long pass:word"), "basic"),
-            (basic("anybody:a-long-token"), "basic"),
-            (basic(":a-long-token"), "basic"),
+            ("Bearer a-long-token", "bearer", ""),
+            ("bearer  a-long-token ", "bearer", ""),
+            (basic("anna:a long pass:word"), "basic", "anna"),
+            (basic("anybody:a-long-token"), "basic", "token"),
+            (basic(":a-long-token"), "basic", "token"),
         ],
     )
-    def test_who_gives_the_credentials_is_let_in(self, header: str, kind: str) -> None:
+    def test_who_gives_the_credentials_is_let_in_by_a_name_that_is_true(
+        self, header: str, kind: str, name: str
+    ) -> None:
         caller = Access(BOTH).caller_by_header(header)
         assert caller is not None
-        assert caller.kind == kind
+        assert (caller.kind, caller.name) == (kind, name)
+
+    @pytest.mark.parametrize(
+        ("credentials", "name"), [(BOTH, ""), (Credentials(user="anna", password="long-enough"), "anna")]
+    )
+    def test_a_session_has_the_users_name_where_nobody_else_can_have_one(
+        self, credentials: Credentials, name: str
+    ) -> None:
+        access = Access(credentials)
+        caller = access.caller_by_session(access.new_session())
+        assert caller is not None
+        assert (caller.kind, caller.name) == ("session", name)
 
     @pytest.mark.parametrize(
         "header",

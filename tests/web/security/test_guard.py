@@ -119,6 +119,23 @@ class TestWithoutAnyAuthentication:
         assert refused[0]["status"] == 403
 
     @pytest.mark.parametrize(
+        ("headers", "name"),
+        [
+            ({}, "anyone"),
+            ({"x_forwarded_for": "1.2.3.4"}, "anyone"),
+            ({"x_forwarded_user": "ann"}, "ann by X-Forwarded-User"),
+            ({"remote_user": "ann", "x_forwarded_email": "ann@example.com"}, "ann by Remote-User"),
+            ({"x_forwarded_user": " ", "x_forwarded_email": "a@b"}, "a@b by X-Forwarded-Email"),
+            ({"x_auth_request_user": "zoë\u202e".encode()}, "zoë\\u202e by X-Auth-Request-User"),
+            ({"remote_user": b"\xff" * 200}, r"\xff" * 25 + "… by Remote-User"),
+        ],
+    )
+    def test_a_proxy_may_say_who_somebody_is(self, make_web, browse, headers, name):
+        assert browse(make_web(no_auth=True)).get("/who", **headers).json() == f"{name} at 127.0.0.1"
+        known = browse(make_web(token=TOKEN)).get("/who", **BEARER, **headers)
+        assert known.json() == "token at 127.0.0.1"
+
+    @pytest.mark.parametrize(
         ("host", "hosts", "status"),
         [
             ("evil.example", (), 403),
