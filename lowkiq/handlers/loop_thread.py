@@ -50,7 +50,12 @@ class LoopThread:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine, in the caller's context, and waits for it. Not for the loop's own thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        running = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()  # a signal has ended the wait, else it has ended by itself
+            raise
 
     def finish(self, result: object) -> None:
         """Runs what a hook of the user's has returned to its end, if that is a coroutine."""

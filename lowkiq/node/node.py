@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from redis.exceptions import RedisError
@@ -127,6 +128,8 @@ class Node:
         self.state = "starting"
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
+        #: Signals that were taken back, and whose they were.
+        self._takers: set[tuple[int, str]] = set()
         self._leave_at = math.inf  # when jobs that still run are left (monotonic)
         self._beat: Callable[[], None] = lambda: None
 
@@ -146,12 +149,12 @@ class Node:
                     ends.callback(self._fork_server.close)
                 with contextlib.ExitStack() as undo:
                     if not self._boot(undo):
-                        return ExitCode.DRAINED
+                        return ExitCode.ABANDONED if self._interrupts > 1 else ExitCode.DRAINED
                     undo.pop_all()
                 ends.enter_context(tuned())
                 self._start_threads()
             except Exception as error:  # noqa: BLE001 (it is told of there)
-                say_last_words(self._settings, error)
+                self._signals.call(partial(say_last_words, self._settings, error))
                 return refuse(error)
             self._loop()
             return self._drain()
@@ -179,7 +182,10 @@ class Node:
         undo.callback(runtime.caller.close)
         if not open_queues(runtime, self._wait):
             return False
-        call_on_server_init(runtime)
+        if self._signals.call(partial(call_on_server_init, runtime)):
+            logger.warning("on_server_init_interrupted", node=self.name)
+            return not self._wait(0)
+        self._take_signals_back()
         self._make_threads()
         return True
 
@@ -239,7 +245,7 @@ class Node:
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._workers_by_queue), shards=len(self._own()), threads=len(self._workers),
         )  # fmt: skip
-        call_hook("node_started", self._settings.node_started)
+        self._signals.call(partial(call_hook, "node_started", self._settings.node_started))
         if self._is_quiet:
             self.quiet("as the others here")
         burst_end = BurstEnd(self._runtime, self._own()) if self._is_burst else None
@@ -249,6 +255,7 @@ class Node:
 
     def _wait(self, timeout: float) -> bool:
         """Waits, acts on signals, and reports to the supervisor. True: the node is to stop."""
+        self._take_signals_back()
         for number in self._signals.wait(timeout):
             if number == signal.SIGTSTP:
                 self.quiet("told by TSTP")
@@ -267,6 +274,16 @@ class Node:
         if self._fork_server:
             self._fork_server.check()
         return self.state in {"retiring", "draining"} or self._fatal_error is not None
+
+    def _take_signals_back(self) -> None:
+        """Takes signals back that a hook, or a library in a job, has taken: without them the node would not drain."""
+        for number, whose in self._signals.take_back().items():
+            if (number, whose) not in self._takers:
+                self._takers.add((number, whose))
+                logger.warning(
+                    "signal_taken_back", node=self.name, signal=number.name, handler=whose,
+                    advice="a node drains by it; what is to be done at its end goes into on_server_stop",
+                )  # fmt: skip
 
     def quiet(self, why: str) -> None:
         """Takes no new jobs. For the main thread, as the next two."""
@@ -363,7 +380,7 @@ class Node:
         self._heartbeat.join(TICK)
         if self._fatal_error is not None:
             logger.error("stopped_by", error=error_text(self._fatal_error)[:300])
-            say_last_words(self._settings, self._fatal_error)
+            self._signals.call(partial(say_last_words, self._settings, self._fatal_error))
         telemetry.flush(self._settings.telemetry)
         logger.info("drained", node=self.name, abandoned=left)
         if self._fatal_error is not None and self._interrupts <= 1:

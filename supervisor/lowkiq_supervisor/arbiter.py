@@ -182,6 +182,8 @@ class Arbiter:
 
     def _turn(self) -> None:
         self._loop.wait(self._seconds_to_wait())
+        for number, whose in self._signals.take_back().items():  # before_fork may have taken them
+            log.warning("signal_taken_back", signal=number.name, handler=whose)
         redis = self._slots.redis
         if redis is not None and self._embedded is not None and has_become_ready(redis, self._embedded):
             self._on_ready(redis)

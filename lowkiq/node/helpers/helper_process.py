@@ -35,6 +35,7 @@ from lowkiq.node.helpers.frames import (
     Slept,
     Work,
 )  # fmt: skip
+from lowkiq.process.signals import ENDING, outlast
 from lowkiq.process.title import set_title
 from lowkiq.queue.claims import Spoiled, load_all
 from lowkiq.queue.shard import Shard
@@ -69,6 +70,7 @@ class HelperProcess:
 
     def begin(self) -> bool:
         """Gets ready, and says so. False: it can't."""
+        outlast(*ENDING)
         set_title(self._title)
         try:
             if self.settings.on_server_init:
@@ -76,6 +78,7 @@ class HelperProcess:
         except Exception as error:  # noqa: BLE001 (it is the user's)
             self._refuse("on_server_init", error)
             return False
+        outlast(*ENDING)  # whatever the hook has set up: the node says when this ends
         self.channel.send(Ready())
         return True
 
