@@ -8,10 +8,13 @@ import importlib
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from lowkiq import clock
+from lowkiq.log import get_logger
+
+logger = get_logger()
 
 T = TypeVar("T")
 
@@ -62,9 +65,16 @@ class LoopThread:
         if inspect.iscoroutine(result):
             self.call(result)
 
-    def close(self) -> None:
-        """Stops the loop, as soon as nothing blocks it. Tasks that still run are left where they are."""
+    def close(self, seconds: float = TICK) -> None:
+        """
+        Cancels tasks that are left, waits at most so many seconds for their `finally`, and for that of generators, and
+        stops the loop, as soon as nothing blocks it.
+        """
         if self._made is not None and self.thread:
+            ending = asyncio.run_coroutine_threadsafe(_end_tasks(seconds), self._made)
+            with contextlib.suppress(TimeoutError, CancelledError):
+                if ended := ending.result(seconds):
+                    logger.warning("tasks_cancelled", tasks=ended[:10], count=len(ended))
             self._is_closed = True
             self._made.call_soon_threadsafe(self._made.stop)
             self.thread.join(TICK)
@@ -91,6 +101,17 @@ class LoopThread:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ticked_at = clock.monotonic()
         loop.call_later(TICK, self._tick, loop)
+
+
+async def _end_tasks(seconds: float) -> list[str]:
+    """Cancels all tasks, and closes what generators are open. Returns whose they were."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=seconds / 2)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    return sorted(getattr(task.get_coro(), "__qualname__", task.get_name()) for task in tasks)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

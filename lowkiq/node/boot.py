@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
-from lowkiq.hooks import Fatal
+from lowkiq.hooks import Fatal, call_hook
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.runtime import Runtime
@@ -77,15 +77,6 @@ def call_on_server_init(runtime: Runtime) -> None:
     if hook := runtime.settings.on_server_init:
         runtime.loop.finish(hook())
         refuse_greenlets()
-
-
-def call_hook(name: str, hook: Callable[[], object] | None) -> None:
-    """Calls a hook of the user's, which may fail: that changes nothing for the node."""
-    if hook:
-        try:
-            hook()
-        except BaseException:
-            logger.exception(f"{name}_failed")
 
 
 def refuse(error: Exception) -> int:

@@ -21,9 +21,9 @@ from lowkiq.app import Lowkiq
 from lowkiq.codec import error_text
 from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, SettingsError
+from lowkiq.hooks import call_hook
 from lowkiq.log import get_logger
 from lowkiq.node.boot import (
-    call_hook,
     call_on_server_init,
     make_fork_server,
     open_queues,
@@ -52,6 +52,8 @@ from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_weights, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
+from lowkiq.process import ending
+from lowkiq.process.ending import leave_within
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller
@@ -70,6 +72,8 @@ TICK: Final = 1.0
 BURST_TICK: Final = 0.1
 #: Seconds that jobs get after a second INT, or QUIT.
 ABANDON: Final = 2.0
+#: Seconds after the drain's in which the parts of the end that have missed it are cut off: before a supervisor does it.
+OVERDUE: Final = 1.5
 #: Seconds to wait for the doorbell and the first leases before the node says that it is ready.
 READY_WITHIN: Final = 5.0
 
@@ -374,15 +378,43 @@ class Node:
         for chore in self._chores:
             chore.join(max(0.0, chores_until - clock.monotonic()))
         left = drain.end()
-        runtime.loop.close()
-        self._heartbeat.stop()
-        self._doorbell.stop()
-        self._heartbeat.join(TICK)
+        code = self._exit_code(left)
+        if left:  # it has no time left, nor have those whose jobs were abandoned for it
+            self._leave_at = clock.monotonic()
+        if self._ends_process:
+            leave_within(self.time_left + OVERDUE, code)  # whatever part of the end takes too long
         if self._fatal_error is not None:
             logger.error("stopped_by", error=error_text(self._fatal_error)[:300])
             self._signals.call(partial(say_last_words, self._settings, self._fatal_error))
+        self._stop()
+        self._heartbeat.stop()
+        self._doorbell.stop()
+        self._heartbeat.join(TICK)
         telemetry.flush(self._settings.telemetry)
         logger.info("drained", node=self.name, abandoned=left)
+        return code
+
+    def _stop(self) -> None:
+        """Has the application clean up, in the node and beside it in the helpers, within what is left of the drain."""
+        runtime = self._runtime
+        if self._fork_server:
+            self._fork_server.let_end()
+        if hook := self._settings.on_server_stop:
+            call = partial(call_hook, "on_server_stop", lambda: runtime.loop.finish(hook()))
+            self._signals.call(call, self.time_left)
+        runtime.loop.close(self.time_left)
+        if self._fork_server:
+            self._fork_server.wait_for_end(self.time_left)
+
+    @property
+    def time_left(self) -> float:
+        """Seconds of the drain that are left, some at least: for the end of the process."""
+        if self.state == "starting":
+            return ending.USUAL
+        return max(ending.LEAST, min(self._leave_at - clock.monotonic(), self._settings.drain_timeout))
+
+    def _exit_code(self, left: int) -> int:
+        """What the process ends with, which has left jobs in so many shards."""
         if self._fatal_error is not None and self._interrupts <= 1:
             return ExitCode.RECYCLED if self._is_to_retire and not left else ExitCode.INTERNAL
         return ExitCode.ABANDONED if self._interrupts > 1 else ExitCode.FORCED_KILL if left else ExitCode.DRAINED

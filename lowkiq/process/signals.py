@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from time import monotonic
 from types import FrameType, TracebackType
@@ -162,18 +162,38 @@ class SignalInbox:
             self._raised_at = monotonic()
             raise Interrupted(f"by {signal.Signals(number).name}")
 
-    def call(self, hook: Callable[[], object]) -> bool:
-        """Calls a hook of the user's, which may take its time: a signal to end ends it. Returns whether one did."""
+    def call(self, hook: Callable[[], object], seconds: float | None = None) -> bool:
+        """
+        Calls a hook of the user's, which may take its time: a signal to end ends it, and so does the end of so many
+        seconds. Returns whether one did.
+        """
         try:
             self._is_in_hook = True
             try:
-                hook()
+                with self._limited(seconds):
+                    hook()
             finally:
                 self._is_in_hook = False
         except Interrupted:
             self._is_in_hook = False
             return True
         return False
+
+    @contextlib.contextmanager
+    def _limited(self, seconds: float | None) -> Iterator[None]:
+        """Sends this thread a TERM when the time is over."""
+        if seconds is None:
+            yield
+            return
+        here = threading.get_ident()
+        timer = threading.Timer(seconds, lambda: signal.pthread_kill(here, signal.SIGTERM))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
 
     def take_back(self) -> dict[signal.Signals, str]:
         """

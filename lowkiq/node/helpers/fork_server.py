@@ -51,6 +51,8 @@ class ForkServer:
         self._page = page
         self._of_thread = threading.local()
         self._helpers: set[Helper] = set()
+        #: Those that are to end by themselves, and by when.
+        self._retired: list[tuple[Helper, float]] = []
         self._lock = threading.Lock()
         self._is_closed = self._has_died = False
         self._control, theirs = socket.socketpair()
@@ -87,12 +89,38 @@ class ForkServer:
     def drop(self, helper: Helper) -> None:
         """Ends the calling thread's helper: its next batch gets another."""
         self._of_thread.helper = None
+        self._close(helper)
+
+    def _close(self, helper: Helper) -> None:
         with self._lock:
             self._helpers.discard(helper)
         helper.close()
 
+    def retire(self, helper: Helper) -> None:
+        """Has the calling thread's helper end by itself, which has told of its last batch: the next gets another."""
+        self._of_thread.helper = None
+        helper.let_end()
+        self._retired.append((helper, clock.monotonic() + END_WITHIN))
+
+    def let_end(self) -> None:
+        """Has helpers that run nothing end by themselves."""
+        for helper in list(self._helpers):
+            helper.let_end()
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Waits until they have, at most so many seconds."""
+        until = clock.monotonic() + seconds
+        for helper in list(self._helpers):
+            helper.wait_for_end(until - clock.monotonic())
+
     def check(self) -> None:
-        """Finds out whether the fork server has died while nobody asked it for anything."""
+        """Finds out what has ended, the fork server too, while nobody asked for it."""
+        now = clock.monotonic()
+        for helper, until in list(self._retired):
+            if helper.wait_for_end(0) or now >= until:
+                self._retired.remove((helper, until))
+                helper.kill()  # with what its jobs have started
+                self._close(helper)
         if not self._is_closed and select.select([self._control], [], [], 0)[0]:
             self.died()
 

@@ -16,6 +16,7 @@ from lowkiq.handlers.context import Context, Done, Progress, enter
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited
+from lowkiq.hooks import call_hook
 from lowkiq.job import Job
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.frames import (
@@ -35,6 +36,7 @@ from lowkiq.node.helpers.frames import (
     Slept,
     Work,
 )  # fmt: skip
+from lowkiq.process.ending import run_exit_functions
 from lowkiq.process.signals import ENDING, outlast
 from lowkiq.process.title import set_title
 from lowkiq.queue.claims import Spoiled, load_all
@@ -51,7 +53,11 @@ SOON: Final = 0.02
 def run(end: socket.socket, *, workers: Mapping[str, type[Worker]], settings: Settings, node: int) -> int:
     """Performs what comes from the node until it closes its end. Returns the exit code."""
     helper = HelperProcess(end, workers, settings, node)
-    return helper.run() if helper.begin() else 1
+    if not helper.begin():
+        return 1
+    code = helper.run()
+    helper.end()
+    return code
 
 
 class HelperProcess:
@@ -108,6 +114,14 @@ class HelperProcess:
                 self.channel.send(ended)
                 telemetry.flush(self.settings.telemetry, 0)  # the node may kill this process when it likes
         return 0
+
+    def end(self) -> None:
+        """Has the application clean up. Its node waits for that as long as it can, and then kills this process."""
+        if os.getpid() == self._pid:
+            hook = self.settings.on_server_stop
+            call_hook("on_server_stop", hook and (lambda: self._loop.finish(hook())))
+            self._loop.close()
+            run_exit_functions()
 
     def _perform(self, work: Work, performer: Performer, heard_at: float) -> Ended:
         set_title(f"{self._title}: {work.queue}")

@@ -12,6 +12,7 @@ from typing import Protocol
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.log import get_logger
+from lowkiq.process.ending import finish
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import SharedPage
 from lowkiq_supervisor.names import birth_of
@@ -168,14 +169,14 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
         log.error(
             "boot_refused", slot=spec.title, error=f"{options.app} calls sys.exit({error.code!r}) as it is imported"
         )
-        return ExitCode.BOOT
+        return finish(ExitCode.BOOT)
     except LowkiqError as error:
         log.error("boot_refused", slot=spec.title, error=str(error))
-        return ExitCode.BOOT
+        return finish(ExitCode.BOOT)
     except Exception as error:
         log.exception("boot_failed", slot=spec.title)
-        return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
-    return int(node.run())
+        return finish(ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL)
+    return finish(int(node.run()), node.time_left)
 
 
 def refuse_a_splitter(options: Options) -> None:
