@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from lowkiq.log import get_logger
-
-logger = get_logger()
-
 T = TypeVar("T")
 
 #: A middleware `(worker, batch, call)` calls `call()` and may do anything around it, be that a push or a perform. The
@@ -40,15 +36,6 @@ class Scheduler(Protocol[T]):
 def is_async(hook: Callable[..., Any]) -> bool:
     """Returns whether it is an async function, or an object whose call is one."""
     return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
-
-
-def call_hook(name: str, hook: Callable[[], object] | None) -> None:
-    """Calls a hook of the user's, which may fail: that changes nothing for the node."""
-    if hook:
-        try:
-            hook()
-        except BaseException:
-            logger.exception(f"{name}_failed")
 
 
 def wrap(middlewares: Iterable[Middleware], worker: Any, batch: Any, call: Callable[[], Any]) -> Callable[[], Any]:

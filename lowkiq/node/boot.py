@@ -10,9 +10,10 @@ from redis.exceptions import RedisError
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
-from lowkiq.hooks import Fatal, call_hook
+from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.fork_server import ForkServer
+from lowkiq.node.hook_calls import call_hook
 from lowkiq.node.runtime import Runtime
 from lowkiq.process.patched import cure, patched_by
 from lowkiq.queue.call import raise_first

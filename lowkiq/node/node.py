@@ -21,7 +21,6 @@ from lowkiq.app import Lowkiq
 from lowkiq.codec import error_text
 from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, SettingsError
-from lowkiq.hooks import call_hook
 from lowkiq.log import get_logger
 from lowkiq.node.boot import (
     call_on_server_init,
@@ -42,6 +41,7 @@ from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.health.load import load_of
 from lowkiq.node.helpers.fork_server import ForkServer
+from lowkiq.node.hook_calls import call_hook
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease

@@ -16,7 +16,6 @@ from lowkiq.handlers.context import Context, Done, Progress, enter
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited
-from lowkiq.hooks import call_hook
 from lowkiq.job import Job
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.frames import (
@@ -36,6 +35,7 @@ from lowkiq.node.helpers.frames import (
     Slept,
     Work,
 )  # fmt: skip
+from lowkiq.node.hook_calls import call_hook
 from lowkiq.process.ending import run_exit_functions
 from lowkiq.process.signals import ENDING, outlast
 from lowkiq.process.title import set_title

@@ -6,6 +6,8 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 from lowkiq.process.signals import ONE_PRESS
 from tests.node.nodes import Nodes
 from tests.support import RedisServer, wait_until
@@ -22,6 +24,35 @@ def test_an_idle_node_whose_redis_is_away_leaves_nothing_behind_and_says_so_once
     assert [entry["shards"] for entry in node.logged("not_released")] == [3]
     assert (len(node.logged("release_failed")) <= 1, node.logged("abandoned")) == (True, [])
     own_redis_server.start()
+
+
+@pytest.mark.parametrize("how", ["down", "silent"])
+def test_an_idle_node_whose_redis_is_away_does_not_wait_for_it(
+    own_nodes: Nodes, own_redis_server: RedisServer, how: str
+) -> None:
+    """Its leases run out by themselves, and jobs it has none."""
+    node = own_nodes.start(drain_timeout=3600).wait_ready()
+    wait_until(lambda: len(own_nodes.held_leases()) == 3)
+    if how == "down":
+        own_redis_server.stop()
+    else:
+        own_redis_server.pause()
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
+    if how == "silent":
+        own_redis_server.resume()
+
+
+def test_a_node_whose_job_is_done_waits_to_tell_redis(own_nodes: Nodes, own_redis_server: RedisServer) -> None:
+    node = own_nodes.start(drain_timeout=3600).wait_ready()
+    own_nodes.push({"id": "a", "payload": {"sleep": 0.5}})
+    wait_until(lambda: own_nodes.started("a"))
+    own_redis_server.pause()
+    node.send(signal.SIGTERM)
+    wait_until(lambda: node.logged("release_failed"))
+    own_redis_server.resume()
+    assert node.wait() == 0
+    assert (own_nodes.metrics().processed, own_nodes.crashes()) == (1, 0)
 
 
 def test_term_lets_the_running_job_finish_and_returns_the_others_without_counting_a_crash(one_shard: Nodes) -> None:
