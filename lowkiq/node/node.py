@@ -377,7 +377,10 @@ class Node:
         chores_until = clock.monotonic() + TICK
         for chore in self._chores:
             chore.join(max(0.0, chores_until - clock.monotonic()))
-        left = drain.end()
+        return self._end(drain.end())
+
+    def _end(self, left: int) -> int:
+        """What comes after the drain, which has left jobs in so many shards. Returns the exit code."""
         code = self._exit_code(left)
         if left:  # it has no time left, nor have those whose jobs were abandoned for it
             self._leave_at = clock.monotonic()

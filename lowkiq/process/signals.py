@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from time import monotonic
 from types import FrameType, TracebackType
@@ -112,7 +112,7 @@ class SignalInbox:
 
     Args:
         ends_process: nothing comes after `with` but the process's end: signals are held back from there on, so that a
-            late one doesn't replace the exit code.
+            late one doesn't replace the exit code. What was blocked before is nobody's who comes after, so it is taken.
     """
 
     def __init__(self, numbers: Iterable[signal.Signals], *, ends_process: bool = False) -> None:
@@ -121,7 +121,8 @@ class SignalInbox:
         self._arrived: deque[int] = deque()
         self._interrupted_at = -math.inf
         self._former: dict[signal.Signals, Any] = {}
-        self._is_in_hook = False
+        #: The signals that end the hook which runs.
+        self._end_hook: Collection[signal.Signals] = ()
         self._raised_at = -_UNWINDING
         #: What the kernel calls for Python's handlers.
         self._in_c = 0
@@ -137,7 +138,8 @@ class SignalInbox:
         for number in self._numbers:
             self._former[number] = signal.signal(number, self._arrive)
             self._in_c = _called_on(number)
-        self._blocked = set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        if not self._ends_process:
+            self._blocked = set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -158,35 +160,45 @@ class SignalInbox:
 
     def _arrive(self, number: int, frame: FrameType | None) -> None:
         self._append(number, frame)
-        if self._is_in_hook and number in ENDING and monotonic() - self._raised_at > _UNWINDING:
+        if number in self._end_hook and monotonic() - self._raised_at > _UNWINDING:
             self._raised_at = monotonic()
             raise Interrupted(f"by {signal.Signals(number).name}")
 
-    def call(self, hook: Callable[[], object], seconds: float | None = None) -> bool:
+    def call(
+        self,
+        hook: Callable[[], object],
+        seconds: float | None = None,
+        end: Collection[signal.Signals] = ENDING,
+    ) -> bool:
         """
         Calls a hook of the user's, which may take its time: a signal to end ends it, and so does the end of so many
         seconds. Returns whether one did.
         """
         try:
-            self._is_in_hook = True
+            self._end_hook = end
             try:
                 with self._limited(seconds):
                     hook()
             finally:
-                self._is_in_hook = False
+                self._end_hook = ()
         except Interrupted:
-            self._is_in_hook = False
+            self._end_hook = ()
             return True
         return False
 
     @contextlib.contextmanager
     def _limited(self, seconds: float | None) -> Iterator[None]:
-        """Sends this thread a TERM when the time is over."""
+        """Sends this thread a TERM when the time is over, unless the hook has its own ideas of that."""
         if seconds is None:
             yield
             return
         here = threading.get_ident()
-        timer = threading.Timer(seconds, lambda: signal.pthread_kill(here, signal.SIGTERM))
+
+        def end() -> None:
+            if signal.getsignal(signal.SIGTERM) == self._arrive:
+                signal.pthread_kill(here, signal.SIGTERM)
+
+        timer = threading.Timer(seconds, end)
         timer.daemon = True
         timer.start()
         try:

@@ -124,6 +124,7 @@ class HelperProcess:
             run_exit_functions()
 
     def _perform(self, work: Work, performer: Performer, heard_at: float) -> Ended:
+        outlast(*ENDING)  # whatever a job before has set up
         set_title(f"{self._title}: {work.queue}")
         jobs = [row.job() for row in work.jobs]
         places = {job.id: place for place, job in enumerate(jobs)}

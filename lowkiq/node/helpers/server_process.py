@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.tree import kill_tree, stop_group
+from lowkiq.process.ending import begin_anew
 from lowkiq.process.parent import die_with, offer_to_kernel
 from lowkiq.process.signals import ENDING, SignalInbox, outlast
 from lowkiq.process.title import set_title
@@ -164,6 +165,7 @@ def live(parent: int, control: socket.socket, run: RunHelper, page: SharedPage) 
         page.note_group(0, os.getpid())
         outlast(*ENDING)
         die_with(parent, signal.SIGTERM)
+        begin_anew()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _read_nothing()
         set_title(f"lowkiq: fork server of node {parent}")

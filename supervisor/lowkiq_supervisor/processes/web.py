@@ -22,8 +22,8 @@ from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, Restar
 
 #: As a node's, and before one.
 EXPENDABLE = 300
-#: Seconds to answer what it was asked and end: open pages come back by themselves.
-GRACE = 3.0
+#: Seconds to answer what it was asked, clean up and end: open pages come back by themselves.
+GRACE = 5.0
 
 log = get_logger("supervisor")
 
@@ -72,15 +72,16 @@ def run_web(options: Options, on_state: OnState) -> int:
         from lowkiq.web.server import serve  # noqa: PLC0415
 
         assert options.web is not None  # noqa: S101 - else there is no such process
-        code = serve(
-            load_app(options.app),
-            options.web,
-            read_only=options.web_read_only,
-            payloads=not options.web_no_payloads,
-            no_auth=options.web_no_auth,
-            on_state=on_state,
+        return finish(
+            serve(
+                load_app(options.app),
+                options.web,
+                read_only=options.web_read_only,
+                payloads=not options.web_no_payloads,
+                no_auth=options.web_no_auth,
+                on_state=on_state,
+            )
         )
-        return finish(code)
     except (LowkiqError, OSError) as error:
         log.error("cannot_serve_web", slot=f"web {options.web}", error=str(error))
     except Exception:

@@ -15,7 +15,7 @@ from tests.support import RedisServer, wait_until
 
 #: A node by its command. Jobs do what their payload says; what is recorded tells of which process it is.
 SCRIPT = """
-import asyncio, atexit, json, logging, logging.handlers, os, signal, sys, threading, time
+import asyncio, atexit, json, logging, logging.handlers, os, signal, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import shared_memory
 import redis
@@ -26,8 +26,9 @@ from lowkiq.process import ending
 options = json.loads(os.environ["TEST_OPTIONS"])
 records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 NODE, loops, kept = os.getpid(), [], []
+directory = tempfile.TemporaryDirectory()
 # What is not about the last second is given time, for a machine that is busy.
-node.OVERDUE, ending.LEAST = 30, options.get("least", ending.LEAST)
+node.OVERDUE, ending.LEAST = options.get("overdue", 30), options.get("least", ending.LEAST)
 
 
 def record(what, *details):
@@ -69,6 +70,9 @@ def act(what):
     if what == "hang":
         while True:
             time.sleep(0.01)
+    if what == "default":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        act("hang")
     if what == "raise":
         raise ValueError("stop")
     if what == "exit":
@@ -95,9 +99,17 @@ async def leave_tasks():
 
 def leave(what):
     logging.getLogger("shop").warning("a line")
-    if what == "memory":
+    if what == "directory":
+        record("directory", directory.name)
+        raise SystemExit
+    if what in {"memory", "fork"}:
         memory = shared_memory.SharedMemory(create=True, size=10)
         record("memory", memory.name)
+    if what == "fork" and os.fork() == 0:
+        parent = os.getppid()
+        while os.getppid() == parent:
+            time.sleep(0.01)
+        os._exit(0)
     if what == "threads":
         pool = ThreadPoolExecutor(1)
         for _ in range(3):
@@ -107,6 +119,7 @@ def leave(what):
         threading.Thread(target=time.sleep, args=(300,)).start()
     if what == "atexit":
         atexit.register(time.sleep, 300)
+        atexit.register(record, "hangs")
     if what == "gate":
         with redis.Redis.from_url(os.environ["LOWKIQ_REDIS_URL"]) as client:
             while not client.exists(f"{records}:go"):
@@ -227,6 +240,42 @@ def test_what_does_not_end_holds_the_node_no_longer_than_its_drain(
         assert nodes.records("stop")
 
 
+@pytest.mark.parametrize("how", HOW[:2])
+def test_what_jobs_have_forked_does_not_hold_the_node(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq, how: dict[str, object]
+) -> None:
+    """Nothing tells what removes shared memory that nobody is left to have it."""
+    with Ending(tmp_path, redis_server, app.settings.namespace, **how) as nodes:
+        nodes.push({"id": "a", "payload": "fork"})
+        node = nodes.start(node={"arguments": ["--burst"]}, drain_timeout=3600)
+        assert node.wait() == 0
+
+
+def test_another_interrupt_ends_a_node_whose_end_hangs(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> None:
+    with Ending(tmp_path, redis_server, app.settings.namespace) as nodes:
+        nodes.push({"id": "a", "payload": "atexit"})
+        node = nodes.start(drain_timeout=3600)
+        wait_until(lambda: nodes.metrics().processed == 1)
+        node.send(signal.SIGINT)
+        wait_until(lambda: nodes.records("hangs"))
+        wait_until(lambda: node.send(signal.SIGINT) or not node.is_running())
+        assert node.wait() == 0
+
+
+def test_temporary_directories_of_the_node_outlive_its_helpers(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq
+) -> None:
+    with Ending(tmp_path, redis_server, app.settings.namespace, isolation="process") as nodes:
+        nodes.push({"id": "a", "payload": "directory"})
+        node = nodes.start()
+        wait_until(lambda: nodes.records("log"))
+        ((_, _, directory),) = nodes.records("directory")
+        assert Path(directory).is_dir()
+        node.send(signal.SIGTERM)
+        assert node.wait() == 0
+        assert not Path(directory).exists()
+
+
 @pytest.mark.parametrize("fault", ["hang", "raise", "exit"])
 @pytest.mark.parametrize("how", HOW)
 def test_a_hook_that_hangs_or_fails_changes_nothing(
@@ -239,6 +288,16 @@ def test_a_hook_that_hangs_or_fails_changes_nothing(
         node.send(signal.SIGTERM)
         assert node.wait() == 0
         assert node.logged("on_server_stop_failed")
+
+
+def test_a_hook_that_takes_the_signal_which_would_end_it_is_left(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq
+) -> None:
+    with Ending(tmp_path, redis_server, app.settings.namespace, stop="default", overdue=0.5) as nodes:
+        node = nodes.start(drain_timeout=1)
+        wait_until(lambda: node.logged("ready"))
+        node.send(signal.SIGTERM)
+        assert node.wait() == 0
 
 
 def test_a_node_that_has_left_a_job_behind_ends_with_5_after_its_hook(

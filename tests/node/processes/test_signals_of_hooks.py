@@ -66,6 +66,7 @@ async def hang_async():
 
 
 WAYS |= {"hang": hang, "hang_async": hang_async}
+WAYS.get(options["imported"], int)()
 hooks = {name: WAYS[how] for name, how in options["hooks"].items()}
 app = Lowkiq(**hooks)
 
@@ -99,8 +100,8 @@ class Hooked(Nodes):
     script = SCRIPT
 
 
-def hooked(tmp_path: Path, server: RedisServer, app: Lowkiq, **hooks: str) -> Hooked:
-    return Hooked(tmp_path, server, app.settings.namespace, shards_count=1, hooks=hooks)
+def hooked(tmp_path: Path, server: RedisServer, app: Lowkiq, imported: str = "", **hooks: str) -> Hooked:
+    return Hooked(tmp_path, server, app.settings.namespace, shards_count=1, imported=imported, hooks=hooks)
 
 
 @pytest.mark.parametrize("hook", ["on_server_init", "node_started"])
@@ -119,6 +120,20 @@ def test_a_signal_that_a_hook_has_taken_drains_the_node_and_it_says_whose_it_was
         nodes.open("on")
         assert node.wait() == 0
         assert nodes.metrics().processed == 1
+
+
+@pytest.mark.parametrize("how", TAKEN)
+def test_a_signal_that_the_application_has_taken_as_it_was_imported_drains_the_node(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq, how: str
+) -> None:
+    with hooked(tmp_path, redis_server, app, imported=how) as nodes:
+        nodes.push({"id": "a"})
+        node = nodes.start(node={"ends_process": True}).wait_ready()
+        wait_until(lambda: nodes.is_at("on"))
+        node.send(signal.SIGTERM)
+        wait_until(lambda: node.logged("draining"))
+        nodes.open("on")
+        assert node.wait() == 0
 
 
 def test_a_signal_that_code_in_c_has_taken_in_a_job_is_taken_back(
