@@ -64,6 +64,17 @@ def outlast(*numbers: signal.Signals) -> None:
     """
     for number in numbers:
         signal.signal(number, _nothing)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+
+@contextlib.contextmanager
+def held(*numbers: signal.Signals) -> Iterator[None]:
+    """Holds these signals back: a process that is forked in the block gets them when it can outlast them."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def leave_on(codes: Mapping[signal.Signals, int]) -> None:

@@ -18,6 +18,7 @@ from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers import helper_process, server_process
 from lowkiq.node.helpers.helper import Helper, HelperEnded, describe
+from lowkiq.process.signals import ENDING, held
 from lowkiq.settings import Settings
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 from lowkiq.worker import Worker
@@ -49,6 +50,7 @@ class ForkServer:
     ) -> None:
         self._fatal = fatal
         self._page = page
+        self._drain_timeout = settings.drain_timeout
         self._of_thread = threading.local()
         self._helpers: set[Helper] = set()
         #: Those that are to end by themselves, and by when.
@@ -57,12 +59,13 @@ class ForkServer:
         self._is_closed = self._has_died = False
         self._control, theirs = socket.socketpair()
         node = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._control.close()
-            close_foreign()
-            run = partial(helper_process.run, workers=workers, settings=settings, node=node)
-            server_process.live(node, theirs, run, page)
+        with held(*ENDING):
+            self.pid = os.fork()
+            if self.pid == 0:
+                self._control.close()
+                close_foreign()
+                run = partial(helper_process.run, workers=workers, settings=settings, node=node)
+                server_process.live(node, theirs, run, page)
         theirs.close()
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
@@ -100,7 +103,7 @@ class ForkServer:
         """Has the calling thread's helper end by itself, which has told of its last batch: the next gets another."""
         self._of_thread.helper = None
         helper.let_end()
-        self._retired.append((helper, clock.monotonic() + END_WITHIN))
+        self._retired.append((helper, clock.monotonic() + self._drain_timeout))
 
     def let_end(self) -> None:
         """Has helpers that run nothing end by themselves."""

@@ -22,7 +22,7 @@ from lowkiq.log import get_logger
 from lowkiq.node.helpers.tree import kill_tree, stop_group
 from lowkiq.process.ending import begin_anew
 from lowkiq.process.parent import die_with, offer_to_kernel
-from lowkiq.process.signals import ENDING, SignalInbox, outlast
+from lowkiq.process.signals import ENDING, SignalInbox, held, outlast
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 
@@ -101,10 +101,12 @@ class Server:
         place = next((place for place in range(1, MOST_GROUPS) if place not in taken), None)
         if place is None:
             raise BlockingIOError(errno.EAGAIN, "too many helpers")
-        server, pid = os.getpid(), os.fork()
-        if pid == 0:
-            status.close()
-            self._live(end, server, place)
+        server = os.getpid()
+        with held(*ENDING):
+            pid = os.fork()
+            if pid == 0:
+                status.close()
+                self._live(end, server, place)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)  # the helper does it too: whoever comes first, the group exists from now on
         self._helpers[status] = pid, place

@@ -128,6 +128,8 @@ def leave(what):
         raise SystemExit
 
 
+if options.get("signalled"):
+    os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), options["signalled"]))
 is_async = options.get("asynchronous")
 app = Lowkiq(
     on_server_init=begin_async if is_async else begin,
@@ -227,13 +229,13 @@ def test_threads_that_jobs_have_left_end(
 
 
 @pytest.mark.parametrize("left", ["stuck", "atexit"])
-@pytest.mark.parametrize("how", HOW[:3])
+@pytest.mark.parametrize("how", HOW[:2])
 def test_what_does_not_end_holds_the_node_no_longer_than_its_drain(
     tmp_path: Path, redis_server: RedisServer, app: Lowkiq, how: dict[str, object], left: str
 ) -> None:
-    with Ending(tmp_path, redis_server, app.settings.namespace, **how) as nodes:
+    with Ending(tmp_path, redis_server, app.settings.namespace, **how, least=3) as nodes:
         nodes.push({"id": "a", "payload": left})
-        node = nodes.start(drain_timeout=1)
+        node = nodes.start(drain_timeout=0.1)
         wait_until(lambda: nodes.metrics().processed == 1)
         node.send(signal.SIGTERM)
         assert node.wait() == 0
@@ -260,6 +262,17 @@ def test_another_interrupt_ends_a_node_whose_end_hangs(tmp_path: Path, redis_ser
         wait_until(lambda: nodes.records("hangs"))
         wait_until(lambda: node.send(signal.SIGINT) or not node.is_running())
         assert node.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_for_all_processes_of_a_service_does_not_end_a_helper_that_is_being_made(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq, number: signal.Signals
+) -> None:
+    with Ending(tmp_path, redis_server, app.settings.namespace, isolation="process", signalled=int(number)) as nodes:
+        nodes.push({"id": "a", "payload": "nothing"})
+        node = nodes.start(node={"arguments": ["--burst"]})
+        assert node.wait() == 0
+        assert (nodes.metrics().processed, nodes.crashes()) == (1, 0)
 
 
 def test_temporary_directories_of_the_node_outlive_its_helpers(
