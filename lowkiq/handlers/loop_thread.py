@@ -107,7 +107,8 @@ async def _end_tasks(seconds: float) -> list[str]:
     """Cancels all tasks, and closes what generators are open. Returns whose they were."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
-        task.cancel()
+        if not task.cancelling():  # else it may be in its `finally` already
+            task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=seconds / 2)
     await asyncio.get_running_loop().shutdown_asyncgens()

@@ -140,7 +140,9 @@ class Node:
     def run(self) -> int:
         """Runs until drained, in the main thread. Returns the exit code."""
         with contextlib.ExitStack() as ends:
-            self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
+            self._signals = ends.enter_context(
+                SignalInbox(HANDLED, ends_process=self._ends_process, on_interrupt=self._on_interrupt)
+            )
             spare_forks()
             dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
@@ -184,6 +186,7 @@ class Node:
             page=self.page,
         )
         undo.callback(runtime.caller.close)
+        undo.callback(runtime.loop.close, self._settings.drain_timeout)
         if not open_queues(runtime, self._wait):
             return False
         if self._signals.call(partial(call_on_server_init, runtime)):
@@ -355,6 +358,13 @@ class Node:
             logger.info(state, node=self.name, timeout=self._settings.drain_timeout if state == "draining" else None)
             self._remote.leaving()
             self._set_state(state, *LEAVES[state])
+
+    def _on_interrupt(self, number: int) -> None:
+        """Leaves a hook that goes on, whatever is raised in it, when a drain would be over."""
+        if self._ends_process:
+            is_hurried, is_ready = number == signal.SIGQUIT, self.state != "starting"
+            code = ExitCode.ABANDONED if is_hurried else ExitCode.FORCED_KILL if is_ready else ExitCode.DRAINED
+            leave_within((self._settings.drain_timeout if is_ready and not is_hurried else ABANDON) + OVERDUE, code)
 
     def _drain(self) -> int:
         """Finishes what runs, hands the shards over, and says why."""

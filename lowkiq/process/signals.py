@@ -124,11 +124,19 @@ class SignalInbox:
     Args:
         ends_process: nothing comes after `with` but the process's end: signals are held back from there on, so that a
             late one doesn't replace the exit code. What was blocked before is nobody's who comes after, so it is taken.
+        on_interrupt: called with each signal that is to end a hook, which may go on all the same.
     """
 
-    def __init__(self, numbers: Iterable[signal.Signals], *, ends_process: bool = False) -> None:
+    def __init__(
+        self,
+        numbers: Iterable[signal.Signals],
+        *,
+        ends_process: bool = False,
+        on_interrupt: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._numbers = tuple(numbers)
         self._ends_process = ends_process
+        self._on_interrupt = on_interrupt
         self._arrived: deque[int] = deque()
         self._interrupted_at = -math.inf
         self._former: dict[signal.Signals, Any] = {}
@@ -173,6 +181,7 @@ class SignalInbox:
         self._append(number, frame)
         if number in self._end_hook and monotonic() - self._raised_at > _UNWINDING:
             self._raised_at = monotonic()
+            self._on_interrupt(number)
             raise Interrupted(f"by {signal.Signals(number).name}")
 
     def call(

@@ -13,7 +13,7 @@ from tests.support import RedisServer, wait_until
 
 #: A node whose hook does what the test says; a job of it waits for its gate.
 SCRIPT = """
-import asyncio, faulthandler, functools, json, os, signal, sys, time
+import asyncio, contextlib, faulthandler, functools, json, os, signal, sys, time
 from lowkiq import Lowkiq
 from lowkiq.log import configure
 from lowkiq.node.node import Node
@@ -57,6 +57,13 @@ def hang():
         record("unwound")
 
 
+def go_on():
+    record("hangs")
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(0.01)
+
+
 async def hang_async():
     record("hangs")
     try:
@@ -65,7 +72,7 @@ async def hang_async():
         record("unwound")
 
 
-WAYS |= {"hang": hang, "hang_async": hang_async}
+WAYS |= {"hang": hang, "go_on": go_on, "hang_async": hang_async}
 WAYS.get(options["imported"], int)()
 hooks = {name: WAYS[how] for name, how in options["hooks"].items()}
 app = Lowkiq(**hooks)
@@ -165,6 +172,18 @@ def test_a_signal_ends_a_node_whose_first_hook_hangs(
         assert node.wait() == code
         wait_until(lambda: nodes.records("unwound"))
         assert node.logged("on_server_init_interrupted")
+
+
+@pytest.mark.parametrize(("hook", "code"), [("on_server_init", 0), ("node_started", 5)])
+def test_a_hook_that_goes_on_whatever_is_raised_in_it_is_left(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq, hook: str, code: int
+) -> None:
+    """`while True: try: connect() … except: sleep()`"""
+    with hooked(tmp_path, redis_server, app, **{hook: "go_on"}) as nodes:
+        node = nodes.start(node={"ends_process": True}, drain_timeout=0.1)
+        wait_until(lambda: nodes.records("hangs"))
+        node.send(signal.SIGTERM)
+        assert node.wait() in {code, 0}  # 0 where it was not just where it lets nothing through
 
 
 def test_a_node_whose_hook_hangs_once_it_is_ready_drains(
