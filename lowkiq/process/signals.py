@@ -57,20 +57,20 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Only that the default doesn't happen."""
 
 
-def outlast(*numbers: signal.Signals) -> None:
+def outlast() -> None:
     """
-    Do nothing on these signals, whatever else was to be done: it is for this process's parent to say when it ends.
+    Do nothing on signals to end, whatever else was to be done: it is for this process's parent to say when it ends.
     They may have been sent to all processes of a service, of which the others drain.
     """
-    for number in numbers:
+    for number in ENDING:
         signal.signal(number, _nothing)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 @contextlib.contextmanager
-def held(*numbers: signal.Signals) -> Iterator[None]:
-    """Holds these signals back: a process that is forked in the block gets them when it can outlast them."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+def held() -> Iterator[None]:
+    """Holds signals to end back: a process that is forked in the block gets them when it can outlast them."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
     finally:

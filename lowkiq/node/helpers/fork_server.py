@@ -18,7 +18,7 @@ from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers import helper_process, server_process
 from lowkiq.node.helpers.helper import Helper, HelperEnded, describe
-from lowkiq.process.signals import ENDING, held
+from lowkiq.process.signals import held
 from lowkiq.settings import Settings
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 from lowkiq.worker import Worker
@@ -59,7 +59,7 @@ class ForkServer:
         self._is_closed = self._has_died = False
         self._control, theirs = socket.socketpair()
         node = os.getpid()
-        with held(*ENDING):
+        with held():
             self.pid = os.fork()
             if self.pid == 0:
                 self._control.close()

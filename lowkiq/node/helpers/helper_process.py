@@ -37,7 +37,7 @@ from lowkiq.node.helpers.frames import (
 )  # fmt: skip
 from lowkiq.node.hook_calls import call_hook
 from lowkiq.process.ending import run_exit_functions
-from lowkiq.process.signals import ENDING, outlast
+from lowkiq.process.signals import outlast
 from lowkiq.process.title import set_title
 from lowkiq.queue.claims import Spoiled, load_all
 from lowkiq.queue.shard import Shard
@@ -76,7 +76,7 @@ class HelperProcess:
 
     def begin(self) -> bool:
         """Gets ready, and says so. False: it can't."""
-        outlast(*ENDING)
+        outlast()
         set_title(self._title)
         try:
             if self.settings.on_server_init:
@@ -84,7 +84,7 @@ class HelperProcess:
         except Exception as error:  # noqa: BLE001 (it is the user's)
             self._refuse("on_server_init", error)
             return False
-        outlast(*ENDING)  # whatever the hook has set up: the node says when this ends
+        outlast()  # whatever the hook has set up: the node says when this ends
         self.channel.send(Ready())
         return True
 
@@ -124,7 +124,7 @@ class HelperProcess:
             run_exit_functions()
 
     def _perform(self, work: Work, performer: Performer, heard_at: float) -> Ended:
-        outlast(*ENDING)  # whatever a job before has set up
+        outlast()  # whatever a job before has set up
         set_title(f"{self._title}: {work.queue}")
         jobs = [row.job() for row in work.jobs]
         places = {job.id: place for place, job in enumerate(jobs)}

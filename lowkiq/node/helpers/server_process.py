@@ -22,7 +22,7 @@ from lowkiq.log import get_logger
 from lowkiq.node.helpers.tree import kill_tree, stop_group
 from lowkiq.process.ending import begin_anew
 from lowkiq.process.parent import die_with, offer_to_kernel
-from lowkiq.process.signals import ENDING, SignalInbox, held, outlast
+from lowkiq.process.signals import SignalInbox, held, outlast
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 
@@ -102,7 +102,7 @@ class Server:
         if place is None:
             raise BlockingIOError(errno.EAGAIN, "too many helpers")
         server = os.getpid()
-        with held(*ENDING):
+        with held():
             pid = os.fork()
             if pid == 0:
                 status.close()
@@ -165,7 +165,7 @@ def live(parent: int, control: socket.socket, run: RunHelper, page: SharedPage) 
     try:
         os.setpgid(0, 0)  # neither a terminal nor the end of the node's group ends it before its helpers
         page.note_group(0, os.getpid())
-        outlast(*ENDING)
+        outlast()
         die_with(parent, signal.SIGTERM)
         begin_anew()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
