@@ -114,9 +114,10 @@ def leave(what):
         pool = ThreadPoolExecutor(1)
         for _ in range(3):
             pool.submit(lambda: (time.sleep(0.05), record("call")))
-        threading.Thread(target=lambda: (time.sleep(0.2), record("thread"))).start()
+        # Of a thread of the node's, which is a daemon, it would be one, too.
+        threading.Thread(target=lambda: (time.sleep(0.2), record("thread")), daemon=False).start()
     if what == "stuck":
-        threading.Thread(target=time.sleep, args=(300,)).start()
+        threading.Thread(target=time.sleep, args=(300,), daemon=False).start()
     if what == "atexit":
         atexit.register(time.sleep, 300)
         atexit.register(record, "hangs")
