@@ -130,6 +130,8 @@ class Settings:
     client_middlewares: Middlewares = ()
     #: Called once in each node before it starts its threads.
     on_server_init: Hook[Callable[[], object] | None] = None
+    #: Called once in each node and helper that has begun, after its last job, within what is left of drain_timeout.
+    on_server_stop: Hook[Callable[[], object] | None] = None
     #: Called in the supervisor before each fork of a node, with --preload only: without, it doesn't know the app.
     before_fork: Hook[Callable[[], object] | None] = None
     #: Called once in each node, in its main thread, when it is ready.

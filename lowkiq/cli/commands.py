@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -30,6 +29,7 @@ from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import ExitCode, parse_address
 from lowkiq.node.node import Node
+from lowkiq.process.ending import USUAL, finish
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import disarm, leave_on
 from lowkiq.queue.call import redis_time
@@ -155,7 +155,7 @@ def run(
         named = environment.find("--queues", queues, os.environ)
         several = environment.find("--threads", threads, os.environ)
         _take_signals()
-        code = Node(
+        node = Node(
             loaded(require),
             node_number=number,
             number_of_nodes=count,
@@ -164,8 +164,9 @@ def run(
             threads=environment.parse_threads(several) if several else None,
             burst=burst,
             ends_process=True,
-        ).run()
-    _exit(code)
+        )
+        code = node.run()
+    _exit(code, node.time_left)
 
 
 def _configure_log() -> None:
@@ -315,8 +316,9 @@ def doctor(context: typer.Context, require: Require = None, as_json: AsJson = Fa
     _exit(0 if examiner.is_well(findings) else ExitCode.FAILED)
 
 
-def _exit(code: int) -> NoReturn:
-    """Threads that a drain has abandoned, or that wait for Redis, neither hold the process nor see Python shut down."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+def _exit(code: int, seconds: float = USUAL) -> NoReturn:
+    """
+    Ends as Python does, with what the application has registered for the end; but threads that a drain has abandoned,
+    or that wait for Redis, do not hold the process.
+    """
+    os._exit(finish(code, seconds))

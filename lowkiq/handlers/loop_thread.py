@@ -10,11 +10,14 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from lowkiq import clock
 from lowkiq.handlers import forks
+from lowkiq.log import get_logger
+
+logger = get_logger()
 
 T = TypeVar("T")
 
@@ -67,16 +70,28 @@ class LoopThread:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine, in the caller's context, and waits for it. Not for the loop's own thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        running = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()  # a signal has ended the wait, else it has ended by itself
+            raise
 
     def finish(self, result: object) -> None:
         """Runs what a hook of the user's has returned to its end, if that is a coroutine."""
         if inspect.iscoroutine(result):
             self.call(result)
 
-    def close(self) -> None:
-        """Stops the loop, as soon as nothing blocks it. Tasks that still run are left where they are."""
+    def close(self, seconds: float = TICK) -> None:
+        """
+        Cancels tasks that are left, waits at most so many seconds for their `finally`, and for that of generators, and
+        stops the loop, as soon as nothing blocks it.
+        """
         if self._made is not None and self.thread:
+            ending = asyncio.run_coroutine_threadsafe(_end_tasks(seconds), self._made)
+            with contextlib.suppress(TimeoutError, CancelledError):
+                if ended := ending.result(seconds):
+                    logger.warning("tasks_cancelled", tasks=ended[:10], count=len(ended))
             self._is_closed = True
             self._made.call_soon_threadsafe(self._made.stop)
             self.thread.join(TICK)
@@ -116,6 +131,18 @@ def _leave_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_fork)
+
+
+async def _end_tasks(seconds: float) -> list[str]:
+    """Cancels all tasks, and closes what generators are open. Returns whose they were."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        if not task.cancelling():  # else it may be in its `finally` already
+            task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=seconds / 2)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    return sorted(getattr(task.get_coro(), "__qualname__", task.get_name()) for task in tasks)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

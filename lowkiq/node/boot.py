@@ -10,10 +10,11 @@ from redis.exceptions import RedisError
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
-from lowkiq.handlers import clean, forks
+from lowkiq.handlers import clean
 from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.fork_server import ForkServer
+from lowkiq.node.hook_calls import call_hook
 from lowkiq.node.runtime import Runtime
 from lowkiq.process.patched import cure, patched_by
 from lowkiq.queue.call import raise_first
@@ -77,15 +78,6 @@ def call_on_server_init(runtime: Runtime) -> None:
     """Calls the user's hook; an async one on the loop that runs the jobs, to which what it makes belongs."""
     clean.call_init(runtime.settings.on_server_init, runtime.loop, runtime.variables)
     refuse_greenlets()
-
-
-def call_hook(name: str, hook: Callable[[], object] | None) -> None:
-    """Calls a hook of the user's, which may fail: that changes nothing for the node."""
-    if hook:
-        try:
-            forks.run(hook)
-        except BaseException:
-            logger.exception(f"{name}_failed")
 
 
 def refuse(error: Exception) -> int:

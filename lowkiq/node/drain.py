@@ -44,6 +44,8 @@ class Drain:
         self._caller = runtime.caller
         self._outage = runtime.outage
         self._away = AwayClaims(runtime, workers)
+        #: Redis did not answer when it was last asked.
+        self._is_redis_away = False
 
     def begin(self) -> None:
         """Stops all threads from claiming."""
@@ -54,7 +56,8 @@ class Drain:
     def advance(self, until: float) -> bool:
         """
         Keeps jobs in hand from starting, releases shards, and waits for Redis until then (monotonic). Returns whether
-        there are others, or jobs that run.
+        there are others, or jobs that run, or that nobody was told of. Shards without any are not waited for while
+        Redis is away: their leases run out.
         """
         for thread in self._workers:
             for claim in thread.in_hand:
@@ -64,10 +67,13 @@ class Drain:
                 if released := self._release():
                     ask_to_foster(self._caller, self._runtime.namespace, released, self._heirs, self._runtime.node)
             self._outage.over()
+            self._is_redis_away = False
         except RedisError as error:
             self._outage.met(error, "release_failed")
+            self._is_redis_away = True
         is_any_running = any(thread.is_alive() for thread in self._workers)
-        return is_any_running or bool(self._owned() or self._runtime.in_transit)
+        owned = [lease for lease in self._owned() if lease.is_busy or not self._is_redis_away]
+        return is_any_running or bool(owned or self._runtime.in_transit)
 
     def cut_short(self) -> bool:
         """Ends jobs that can be ended, tasks and processes, so that they go back. Returns whether there are any."""
@@ -97,6 +103,8 @@ class Drain:
             )  # fmt: skip
         if idle := [lease for lease in left if not lease.is_busy]:
             logger.warning("not_released", shards=len(idle), advice="others take them when their leases end")
+        if self._is_redis_away and not busy:
+            return 0
         calls = [call for lease in left if (call := lease.abandon_call())]
         calls += [
             home.shard.abandon(self._runtime.node, claim.epoch, home.number)

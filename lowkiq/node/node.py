@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from redis.exceptions import RedisError
@@ -22,7 +23,6 @@ from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, SettingsError
 from lowkiq.log import get_logger
 from lowkiq.node.boot import (
-    call_hook,
     call_on_server_init,
     make_fork_server,
     open_queues,
@@ -41,6 +41,7 @@ from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.health.load import load_of
 from lowkiq.node.helpers.fork_server import ForkServer
+from lowkiq.node.hook_calls import call_hook
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease
@@ -51,6 +52,8 @@ from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_weights, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
+from lowkiq.process import ending
+from lowkiq.process.ending import leave_within
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller
@@ -69,6 +72,8 @@ TICK: Final = 1.0
 BURST_TICK: Final = 0.1
 #: Seconds that jobs get after a second INT, or QUIT.
 ABANDON: Final = 2.0
+#: Seconds after the drain's in which the parts of the end that have missed it are cut off: before a supervisor does it.
+OVERDUE: Final = 1.5
 #: Seconds to wait for the doorbell and the first leases before the node says that it is ready.
 READY_WITHIN: Final = 5.0
 
@@ -127,13 +132,17 @@ class Node:
         self.state = "starting"
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
+        #: Signals that were taken back, and whose they were.
+        self._takers: set[tuple[int, str]] = set()
         self._leave_at = math.inf  # when jobs that still run are left (monotonic)
         self._beat: Callable[[], None] = lambda: None
 
     def run(self) -> int:
         """Runs until drained, in the main thread. Returns the exit code."""
         with contextlib.ExitStack() as ends:
-            self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
+            self._signals = ends.enter_context(
+                SignalInbox(HANDLED, ends_process=self._ends_process, on_interrupt=self._on_interrupt)
+            )
             spare_forks()
             dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
@@ -146,12 +155,12 @@ class Node:
                     ends.callback(self._fork_server.close)
                 with contextlib.ExitStack() as undo:
                     if not self._boot(undo):
-                        return ExitCode.DRAINED
+                        return ExitCode.ABANDONED if self._interrupts > 1 else ExitCode.DRAINED
                     undo.pop_all()
                 ends.enter_context(tuned())
                 self._start_threads()
             except Exception as error:  # noqa: BLE001 (it is told of there)
-                say_last_words(self._settings, error)
+                self._signals.call(partial(say_last_words, self._settings, error))
                 return refuse(error)
             self._loop()
             return self._drain()
@@ -177,9 +186,13 @@ class Node:
             page=self.page,
         )
         undo.callback(runtime.caller.close)
+        undo.callback(runtime.loop.close, self._settings.drain_timeout)
         if not open_queues(runtime, self._wait):
             return False
-        call_on_server_init(runtime)
+        if self._signals.call(partial(call_on_server_init, runtime)):
+            logger.warning("on_server_init_interrupted", node=self.name)
+            return not self._wait(0)
+        self._take_signals_back()
         self._make_threads()
         return True
 
@@ -239,7 +252,7 @@ class Node:
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._workers_by_queue), shards=len(self._own()), threads=len(self._workers),
         )  # fmt: skip
-        call_hook("node_started", self._settings.node_started)
+        self._signals.call(partial(call_hook, "node_started", self._settings.node_started))
         if self._is_quiet:
             self.quiet("as the others here")
         burst_end = BurstEnd(self._runtime, self._own()) if self._is_burst else None
@@ -249,6 +262,7 @@ class Node:
 
     def _wait(self, timeout: float) -> bool:
         """Waits, acts on signals, and reports to the supervisor. True: the node is to stop."""
+        self._take_signals_back()
         for number in self._signals.wait(timeout):
             if number == signal.SIGTSTP:
                 self.quiet("told by TSTP")
@@ -267,6 +281,16 @@ class Node:
         if self._fork_server:
             self._fork_server.check()
         return self.state in {"retiring", "draining"} or self._fatal_error is not None
+
+    def _take_signals_back(self) -> None:
+        """Takes signals back that a hook, or a library in a job, has taken: without them the node would not drain."""
+        for number, whose in self._signals.take_back().items():
+            if (number, whose) not in self._takers:
+                self._takers.add((number, whose))
+                logger.warning(
+                    "signal_taken_back", node=self.name, signal=number.name, handler=whose,
+                    advice="a node drains by it; what is to be done at its end goes into on_server_stop",
+                )  # fmt: skip
 
     def quiet(self, why: str) -> None:
         """Takes no new jobs. For the main thread, as the next two."""
@@ -335,6 +359,13 @@ class Node:
             self._remote.leaving()
             self._set_state(state, *LEAVES[state])
 
+    def _on_interrupt(self, number: int) -> None:
+        """Leaves a hook that goes on, whatever is raised in it, when a drain would be over."""
+        if self._ends_process:
+            is_hurried, is_ready = number == signal.SIGQUIT, self.state != "starting"
+            code = ExitCode.ABANDONED if is_hurried else ExitCode.FORCED_KILL if is_ready else ExitCode.DRAINED
+            leave_within((self._settings.drain_timeout if is_ready and not is_hurried else ABANDON) + OVERDUE, code)
+
     def _drain(self) -> int:
         """Finishes what runs, hands the shards over, and says why."""
         if self.state != "retiring":
@@ -356,16 +387,47 @@ class Node:
         chores_until = clock.monotonic() + TICK
         for chore in self._chores:
             chore.join(max(0.0, chores_until - clock.monotonic()))
-        left = drain.end()
-        runtime.loop.close()
+        return self._end(drain.end())
+
+    def _end(self, left: int) -> int:
+        """What comes after the drain, which has left jobs in so many shards. Returns the exit code."""
+        code = self._exit_code(left)
+        if left:  # it has no time left, nor have those whose jobs were abandoned for it
+            self._leave_at = clock.monotonic()
+        if self._ends_process:
+            leave_within(self.time_left + OVERDUE, code)  # whatever part of the end takes too long
+        if self._fatal_error is not None:
+            logger.error("stopped_by", error=error_text(self._fatal_error)[:300])
+            self._signals.call(partial(say_last_words, self._settings, self._fatal_error))
+        self._stop()
         self._heartbeat.stop()
         self._doorbell.stop()
         self._heartbeat.join(TICK)
-        if self._fatal_error is not None:
-            logger.error("stopped_by", error=error_text(self._fatal_error)[:300])
-            say_last_words(self._settings, self._fatal_error)
         telemetry.flush(self._settings.telemetry)
         logger.info("drained", node=self.name, abandoned=left)
+        return code
+
+    def _stop(self) -> None:
+        """Has the application clean up, in the node and beside it in the helpers, within what is left of the drain."""
+        runtime = self._runtime
+        if self._fork_server:
+            self._fork_server.let_end()
+        if hook := self._settings.on_server_stop:
+            call = partial(call_hook, "on_server_stop", lambda: runtime.loop.finish(hook()))
+            self._signals.call(call, self.time_left)
+        runtime.loop.close(self.time_left)
+        if self._fork_server:
+            self._fork_server.wait_for_end(self.time_left)
+
+    @property
+    def time_left(self) -> float:
+        """Seconds of the drain that are left, some at least: for the end of the process."""
+        if self.state == "starting":
+            return ending.USUAL
+        return max(ending.LEAST, min(self._leave_at - clock.monotonic(), self._settings.drain_timeout))
+
+    def _exit_code(self, left: int) -> int:
+        """What the process ends with, which has left jobs in so many shards."""
         if self._fatal_error is not None and self._interrupts <= 1:
             return ExitCode.RECYCLED if self._is_to_retire and not left else ExitCode.INTERNAL
         return ExitCode.ABANDONED if self._interrupts > 1 else ExitCode.FORCED_KILL if left else ExitCode.DRAINED

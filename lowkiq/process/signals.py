@@ -7,6 +7,7 @@ Standard library only: for nodes and for the supervisor.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import select
@@ -14,8 +15,8 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache, partial
 from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
@@ -31,8 +32,13 @@ _GOOD_AS_THEY_ARE = {
 #: Seconds within which INTs are one: a key that is pressed once reaches a process by its terminal, and again by
 #: whatever has started it.
 ONE_PRESS = 0.5
+#: Whoever sends one of these wants the process to end.
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+#: Seconds that a hook which a signal has ended has for its `finally` before another one does the same.
+_UNWINDING = 0.5
 
 _forks = threading.local()
+_libc = ctypes.CDLL(None)
 
 
 def disarm(*, but: Iterable[signal.Signals] = ()) -> None:
@@ -49,6 +55,26 @@ def disarm(*, but: Iterable[signal.Signals] = ()) -> None:
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Only that the default doesn't happen."""
+
+
+def outlast() -> None:
+    """
+    Do nothing on signals to end, whatever else was to be done: it is for this process's parent to say when it ends.
+    They may have been sent to all processes of a service, of which the others drain.
+    """
+    for number in ENDING:
+        signal.signal(number, _nothing)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Holds signals to end back: a process that is forked in the block gets them when it can outlast them."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def leave_on(codes: Mapping[signal.Signals, int]) -> None:
@@ -84,6 +110,10 @@ def _restore_defaults() -> None:
     _let_go()
 
 
+class Interrupted(BaseException):
+    """A hook of the user's was ended by a signal, on which its process acts next."""
+
+
 class SignalInbox:
     """
     The signals that have arrived, oldest first, and a descriptor that is readable when there are some.
@@ -93,15 +123,29 @@ class SignalInbox:
 
     Args:
         ends_process: nothing comes after `with` but the process's end: signals are held back from there on, so that a
-            late one doesn't replace the exit code.
+            late one doesn't replace the exit code. What was blocked before is nobody's who comes after, so it is taken.
+        on_interrupt: called with each signal that is to end a hook, which may go on all the same.
     """
 
-    def __init__(self, numbers: Iterable[signal.Signals], *, ends_process: bool = False) -> None:
+    def __init__(
+        self,
+        numbers: Iterable[signal.Signals],
+        *,
+        ends_process: bool = False,
+        on_interrupt: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._numbers = tuple(numbers)
         self._ends_process = ends_process
+        self._on_interrupt = on_interrupt
         self._arrived: deque[int] = deque()
         self._interrupted_at = -math.inf
         self._former: dict[signal.Signals, Any] = {}
+        #: The signals that end the hook which runs.
+        self._end_hook: Collection[signal.Signals] = ()
+        self._raised_at = -_UNWINDING
+        #: What the kernel calls for Python's handlers.
+        self._in_c = 0
+        self._blocked: set[int] = set()
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
@@ -111,7 +155,10 @@ class SignalInbox:
         # is no problem: the loop is awake then.
         self._former_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for number in self._numbers:
-            self._former[number] = signal.signal(number, self._append)
+            self._former[number] = signal.signal(number, self._arrive)
+            self._in_c = _called_on(number)
+        if not self._ends_process:
+            self._blocked = set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -129,6 +176,77 @@ class SignalInbox:
                 return
             self._interrupted_at = now
         self._arrived.append(number)
+
+    def _arrive(self, number: int, frame: FrameType | None) -> None:
+        self._append(number, frame)
+        if number in self._end_hook and monotonic() - self._raised_at > _UNWINDING:
+            self._raised_at = monotonic()
+            self._on_interrupt(number)
+            raise Interrupted(f"by {signal.Signals(number).name}")
+
+    def call(
+        self,
+        hook: Callable[[], object],
+        seconds: float | None = None,
+        end: Collection[signal.Signals] = ENDING,
+    ) -> bool:
+        """
+        Calls a hook of the user's, which may take its time: a signal to end ends it, and so does the end of so many
+        seconds. Returns whether one did.
+        """
+        try:
+            self._end_hook = end
+            try:
+                with self._limited(seconds):
+                    hook()
+            finally:
+                self._end_hook = ()
+        except Interrupted:
+            self._end_hook = ()
+            return True
+        return False
+
+    @contextlib.contextmanager
+    def _limited(self, seconds: float | None) -> Iterator[None]:
+        """Sends this thread a TERM when the time is over, unless the hook has its own ideas of that."""
+        if seconds is None:
+            yield
+            return
+        here = threading.get_ident()
+
+        def end() -> None:
+            if signal.getsignal(signal.SIGTERM) == self._arrive:
+                signal.pthread_kill(here, signal.SIGTERM)
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+    def take_back(self) -> dict[signal.Signals, str]:
+        """
+        Puts the handlers back in place, and takes signals that were blocked since `with`: code of the user's has its
+        own ideas of TERM, with which nothing would drain. Returns, for each that was taken, whose it was.
+        """
+        taken: dict[signal.Signals, str] = {}
+        for number in self._numbers:
+            handler = signal.getsignal(number)
+            if handler != self._arrive:
+                taken[number] = _name_of(handler)
+            elif _called_on(number) != self._in_c:
+                taken[number] = "C code's (faulthandler.register is such)"
+            else:
+                continue
+            signal.signal(number, self._arrive)
+        ours = set(self._numbers) - self._blocked
+        for number in ours & set(signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)):
+            taken[signal.Signals(number)] = "blocked by pthread_sigmask"
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        return taken
 
     def fileno(self) -> int:
         return self._reader.fileno()
@@ -154,3 +272,21 @@ class SignalInbox:
         """Closes the descriptors; in a forked child, without touching the parent's."""
         self._reader.close()
         self._writer.close()
+
+
+def _called_on(number: signal.Signals) -> int:
+    """The address of what the kernel calls on this signal: Python's own, unless code in C has put another there."""
+    action = (ctypes.c_void_p * 64)()  # larger than any struct sigaction, which begins with it
+    _libc.sigaction(int(number), None, action)
+    return action[0] or 0
+
+
+def _name_of(handler: Any) -> str:
+    """A handler in words, with the place of its code where it has one."""
+    if handler is None or isinstance(handler, signal.Handlers):
+        return "C code's" if handler is None else handler.name
+    while isinstance(handler, partial):
+        handler = handler.func
+    name = f"{getattr(handler, '__module__', '?')}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"
+    code = getattr(handler, "__code__", None)
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name

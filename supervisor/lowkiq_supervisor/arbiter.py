@@ -86,8 +86,8 @@ class Arbiter:
             self._environment |= embedded.environment
         self._bulletins = Bulletins()
         self._slots = Slots()
-        make_node = self._fill_slots(options, policy, run_child, run_web)
         self._signals = SignalInbox(HANDLED, ends_process=True)
+        make_node = self._fill_slots(options, policy, run_child, run_web)
         self._loop = Loop()
         self._manager = ServiceManager.from_environment(environ)
         self._shutdown = Shutdown(self._slots, drain_timeout=options.drain_timeout)
@@ -128,7 +128,7 @@ class Arbiter:
     ) -> Callable[[int], Slot]:
         """Returns what makes the slot of one node more."""
         environment, slots, close = self._environment, self._slots, self._close_in_client
-        make = partial(node_slot, options, run_child, policy, environment, slots, self._bulletins, close)
+        make = partial(node_slot, options, run_child, policy, environment, slots, self._bulletins, close, self._signals)
         slots.nodes += map(make, range(options.nodes))
         if options.web is not None:
             slots.web = web_slot(options, run_web, policy, environment, close)
@@ -182,6 +182,8 @@ class Arbiter:
 
     def _turn(self) -> None:
         self._loop.wait(self._seconds_to_wait())
+        for number, whose in self._signals.take_back().items():  # before_fork may have taken them
+            log.warning("signal_taken_back", signal=number.name, handler=whose)
         redis = self._slots.redis
         if redis is not None and self._embedded is not None and has_become_ready(redis, self._embedded):
             self._on_ready(redis)

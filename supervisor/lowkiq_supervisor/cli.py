@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 import os
@@ -16,6 +15,7 @@ from lowkiq import log
 from lowkiq.environment import ExitCode
 from lowkiq.errors import SettingsError
 from lowkiq.log import get_logger
+from lowkiq.process.ending import finish
 from lowkiq.process.held_signals import release
 from lowkiq.process.place import runtime_directory
 from lowkiq.process.title import set_title
@@ -151,11 +151,8 @@ def _tell_of_redis(options: Options) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Nothing that an application has registered or started may hold the process, or change its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+    """What a preloaded application has registered or started neither holds the process nor changes its exit code."""
+    os._exit(finish(code))
 
 
 def run() -> None:

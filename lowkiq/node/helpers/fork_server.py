@@ -18,6 +18,7 @@ from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers import helper_process, server_process
 from lowkiq.node.helpers.helper import Helper, HelperEnded, describe
+from lowkiq.process.signals import held
 from lowkiq.settings import Settings
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 from lowkiq.worker import Worker
@@ -49,18 +50,22 @@ class ForkServer:
     ) -> None:
         self._fatal = fatal
         self._page = page
+        self._drain_timeout = settings.drain_timeout
         self._of_thread = threading.local()
         self._helpers: set[Helper] = set()
+        #: Those that are to end by themselves, and by when.
+        self._retired: list[tuple[Helper, float]] = []
         self._lock = threading.Lock()
         self._is_closed = self._has_died = False
         self._control, theirs = socket.socketpair()
         node = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._control.close()
-            close_foreign()
-            run = partial(helper_process.run, workers=workers, settings=settings, node=node)
-            server_process.live(node, theirs, run, page)
+        with held():
+            self.pid = os.fork()
+            if self.pid == 0:
+                self._control.close()
+                close_foreign()
+                run = partial(helper_process.run, workers=workers, settings=settings, node=node)
+                server_process.live(node, theirs, run, page)
         theirs.close()
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
@@ -87,12 +92,38 @@ class ForkServer:
     def drop(self, helper: Helper) -> None:
         """Ends the calling thread's helper: its next batch gets another."""
         self._of_thread.helper = None
+        self._close(helper)
+
+    def _close(self, helper: Helper) -> None:
         with self._lock:
             self._helpers.discard(helper)
         helper.close()
 
+    def retire(self, helper: Helper) -> None:
+        """Has the calling thread's helper end by itself, which has told of its last batch: the next gets another."""
+        self._of_thread.helper = None
+        helper.let_end()
+        self._retired.append((helper, clock.monotonic() + self._drain_timeout))
+
+    def let_end(self) -> None:
+        """Has helpers that run nothing end by themselves."""
+        for helper in list(self._helpers):
+            helper.let_end()
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Waits until they have, at most so many seconds."""
+        until = clock.monotonic() + seconds
+        for helper in list(self._helpers):
+            helper.wait_for_end(until - clock.monotonic())
+
     def check(self) -> None:
-        """Finds out whether the fork server has died while nobody asked it for anything."""
+        """Finds out what has ended, the fork server too, while nobody asked for it."""
+        now = clock.monotonic()
+        for helper, until in list(self._retired):
+            if helper.wait_for_end(0) or now >= until:
+                self._retired.remove((helper, until))
+                helper.kill()  # with what its jobs have started
+                self._close(helper)
         if not self._is_closed and select.select([self._control], [], [], 0)[0]:
             self.died()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
@@ -247,6 +248,11 @@ class Channel(Generic[T]):
             return self._decode(data)
         except (msgspec.MsgspecError, ValueError) as error:
             raise Rubbish(str(error)) from error
+
+    def end(self) -> None:
+        """Tells the other end that nothing more comes."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._socket.close()

@@ -58,7 +58,7 @@ class Helper:
         self._status = status
         self._on_orphaned = on_orphaned
         self._lock = threading.Lock()
-        self._is_ready = self._is_closed = self._is_running = False
+        self._is_ready = self._is_closed = self._is_running = self._is_leaving = False
         self._until = math.inf
         #: Why the batch that ran last was stopped.
         self.stopped_for: Stop | None = None
@@ -73,6 +73,17 @@ class Helper:
             if self._is_running and self.stopped_for is None:
                 self.stopped_for = reason
                 self._kill()
+
+    def let_end(self) -> None:
+        """Has it end by itself, once it has cleaned up, unless it runs something."""
+        with self._lock:
+            if not self._is_running and not self._is_closed:
+                self._is_leaving = True
+                self._channel.end()
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Waits at most so many seconds for one that ends by itself. Returns whether it has."""
+        return not self._is_leaving or self._is_closed or _is_readable(self._status, seconds)
 
     def kill(self) -> None:
         """Kills it with all that its jobs have started."""
@@ -203,7 +214,7 @@ def describe(code: int) -> str:
     return f"exited with status {code}" if code >= 0 else killed_by(-code)
 
 
-def _is_readable(end: socket.socket) -> bool:
+def _is_readable(end: socket.socket, seconds: float = 0) -> bool:
     poll = select.poll()
     poll.register(end, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(max(seconds, 0) * 1000))

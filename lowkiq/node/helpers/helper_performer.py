@@ -114,8 +114,10 @@ class HelperPerformer(Performer):
             raise
         finally:
             claim.stopper, claim.read_pid = None, lambda: 0
-        if ended.is_last or helper.stopped_for is not None:
+        if helper.stopped_for is not None:
             self._server.drop(helper)
+        elif ended.is_last:
+            self._server.retire(helper)
         return failures
 
 

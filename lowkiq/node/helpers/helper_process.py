@@ -37,6 +37,9 @@ from lowkiq.node.helpers.frames import (
     Slept,
     Work,
 )  # fmt: skip
+from lowkiq.node.hook_calls import call_hook
+from lowkiq.process.ending import run_exit_functions
+from lowkiq.process.signals import outlast
 from lowkiq.process.title import set_title
 from lowkiq.queue.claims import Spoiled, load_all
 from lowkiq.queue.shard import Shard
@@ -52,7 +55,11 @@ SOON: Final = 0.02
 def run(end: socket.socket, *, workers: Mapping[str, type[Worker]], settings: Settings, node: int) -> int:
     """Performs what comes from the node until it closes its end. Returns the exit code."""
     helper = HelperProcess(end, workers, settings, node)
-    return helper.run() if helper.begin() else 1
+    if not helper.begin():
+        return 1
+    code = helper.run()
+    helper.end()
+    return code
 
 
 class HelperProcess:
@@ -73,6 +80,7 @@ class HelperProcess:
 
     def begin(self) -> bool:
         """Gets ready, and says so. False: it can't."""
+        outlast()
         set_title(self._title)
         try:
             clean.call_init(self.settings.on_server_init, self._loop, self._variables)
@@ -80,6 +88,7 @@ class HelperProcess:
             self._refuse("on_server_init", error)
             return False
         self._timers = clean.stopped_timers()
+        outlast()  # whatever the hook has set up: the node says when this ends
         self.channel.send(Ready())
         return True
 
@@ -111,7 +120,15 @@ class HelperProcess:
                 telemetry.flush(self.settings.telemetry, 0)  # the node may kill this process when it likes
         return 0
 
+    def end(self) -> None:
+        """Has the application clean up. Its node waits for that as long as it can, and then kills this process."""
+        hook = self.settings.on_server_stop
+        call_hook("on_server_stop", hook and (lambda: self._loop.finish(hook())))
+        self._loop.close()
+        run_exit_functions()
+
     def _perform(self, work: Work, performer: Performer, heard_at: float) -> Ended:
+        outlast()  # whatever a job before has set up
         set_title(f"{self._title}: {work.queue}")
         jobs = [row.job() for row in work.jobs]
         places = {job.id: place for place, job in enumerate(jobs)}

@@ -20,8 +20,9 @@ from typing import Final, NoReturn
 from lowkiq.handlers import forks
 from lowkiq.log import get_logger
 from lowkiq.node.helpers.tree import kill_tree, stop_group
+from lowkiq.process.ending import begin_anew
 from lowkiq.process.parent import die_with, offer_to_kernel
-from lowkiq.process.signals import SignalInbox
+from lowkiq.process.signals import SignalInbox, held, outlast
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 
@@ -43,7 +44,8 @@ class Server:
     until then the pid is nobody else's. A helper that still lives then is killed.
     """
 
-    def __init__(self, control: socket.socket, run: RunHelper, page: SharedPage) -> None:
+    def __init__(self, node: int, control: socket.socket, run: RunHelper, page: SharedPage) -> None:
+        self._node = node
         self._control = control
         self._run = run
         self._page = page
@@ -54,7 +56,10 @@ class Server:
         self._is_over = False
 
     def serve(self) -> None:
-        """Serves until the node closes the control socket, dies, or somebody ends this process."""
+        """
+        Serves until the node closes the control socket, or dies. Nobody else ends it: whoever tells all processes of a
+        service to end, as systemd does, gives jobs in helpers the drain of the others.
+        """
         with SignalInbox((signal.SIGCHLD, signal.SIGTERM)) as self._inbox:
             self._selector.register(self._inbox, selectors.EVENT_READ, self._act_on_signals)
             self._selector.register(self._control, selectors.EVENT_READ, self._accept)
@@ -68,7 +73,8 @@ class Server:
                 kill_tree(pid)
 
     def _act_on_signals(self) -> None:
-        self._is_over |= signal.SIGTERM in self._inbox.take()
+        # The kernel's word that the node is dead, or anybody's.
+        self._is_over |= signal.SIGTERM in self._inbox.take() and os.getppid() != self._node
         for status, (pid, _) in list(self._helpers.items()):
             if pid not in self._told and (code := _ended(pid)) is not None:
                 self._told.add(pid)
@@ -95,10 +101,12 @@ class Server:
         place = next((place for place in range(1, MOST_GROUPS) if place not in taken), None)
         if place is None:
             raise BlockingIOError(errno.EAGAIN, "too many helpers")
-        server, pid = os.getpid(), os.fork()
-        if pid == 0:
-            status.close()
-            self._live(end, server, place)
+        server = os.getpid()
+        with held():
+            pid = os.fork()
+            if pid == 0:
+                status.close()
+                self._live(end, server, place)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)  # the helper does it too: whoever comes first, the group exists from now on
         self._helpers[status] = pid, place
@@ -157,13 +165,15 @@ def live(parent: int, control: socket.socket, run: RunHelper, page: SharedPage) 
     try:
         os.setpgid(0, 0)  # neither a terminal nor the end of the node's group ends it before its helpers
         page.note_group(0, os.getpid())
+        outlast()
         die_with(parent, signal.SIGTERM)
+        begin_anew()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _read_nothing()
         set_title(f"lowkiq: fork server of node {parent}")
         gc.collect()
         gc.freeze()  # helpers' collections leave the shared pages alone
-        Server(control, run, page).serve()
+        Server(parent, control, run, page).serve()
         code = 0
     except BaseException:
         logger.exception("fork_server_failed")

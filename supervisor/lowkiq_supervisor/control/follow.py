@@ -15,8 +15,9 @@ from lowkiq_supervisor.control.client import ask
 INTERVAL = 0.3
 
 
-def follow(place: Path, number: int) -> int:
-    """Returns 0 when every process has its successor, 1 when the roll has stopped."""
+def follow(place: Path, number: int, timeout: float) -> int:
+    """Returns 0 when every process has its successor, 1 when the roll has stopped, or goes on after so many seconds."""
+    until = time.monotonic() + timeout
     with _display() as show:
         while True:
             found = ask(place, "status")
@@ -24,6 +25,12 @@ def follow(place: Path, number: int) -> int:
             show(found)
             if roll["number"] != number or roll["state"] != "running":
                 break
+            if time.monotonic() >= until:
+                print(
+                    f"lowkiq-supervisor: the restart goes on after {timeout:g} s: `status` shows how far it has come",
+                    file=sys.stderr,
+                )
+                return 1
             time.sleep(INTERVAL)
     if roll["number"] == number and roll["state"] == "over":
         print(f"over: {', '.join(roll['done']) or 'nothing'} replaced")

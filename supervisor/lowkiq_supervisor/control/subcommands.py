@@ -30,6 +30,8 @@ OK, DEGRADED, UNREACHABLE = 0, 1, 2
 
 #: Seconds between two looks of --watch.
 WATCH_INTERVAL = 1.0
+#: Seconds that a rolling restart is waited for: a deployment should not hang for ever on a node that never gets ready.
+AN_HOUR = 3600.0
 #: Seconds for nodes to write their dumps: they look at their signals about at once. And for py-spy to read the others.
 DUMP_WAIT, SPY_WAIT = 0.7, 5.0
 
@@ -129,6 +131,9 @@ def restart(
     slot: Annotated[int | None, typer.Argument(help="One slot, as status numbers them; default: all.")] = None,
     *,
     wait: Annotated[bool, typer.Option("--wait", help="Exit 0 when it is over, 1 when it has stopped.")] = False,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="With --wait: exit 1 when it goes on after so long.")
+    ] = AN_HOUR,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what a stopped one has left.")] = False,
     state_dir: StateDirOption = None,
 ) -> int:
@@ -141,7 +146,7 @@ def restart(
     print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}", flush=True)
     if answer["preloaded"]:
         print("with the preloaded code: to change it, stop and start the supervisor")
-    return follow(place, answer["roll"]) if wait else OK
+    return follow(place, answer["roll"], timeout) if wait else OK
 
 
 def scale(

@@ -111,5 +111,5 @@ class Shutdown:
 
 def _end(slot: Slot, grace: float) -> None:
     if slot.child is not None:
-        slot.child.send(signal.SIGTERM)
+        slot.child.send(slot.end_signal)
     slot.leave(time.monotonic() + grace)

@@ -19,6 +19,7 @@ import psutil
 
 from lowkiq.environment import Address, ExitCode
 from lowkiq.errors import LowkiqError, import_refusal, needs_a_person
+from lowkiq.process.ending import LEAST, finish
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
@@ -78,7 +79,7 @@ def check_app(import_app: Callable[[], object], app: str, environment: Mapping[s
         refusal = refusal_of(import_app, app)
         with contextlib.suppress(BlockingIOError):
             os.write(writer, refusal.encode(errors="replace")[:LONGEST_REFUSAL])
-        return ExitCode.BOOT if refusal else ExitCode.DRAINED
+        return finish(ExitCode.BOOT if refusal else ExitCode.DRAINED, LEAST)
 
     try:
         child = spawn(body, close_foreign=lambda: None)

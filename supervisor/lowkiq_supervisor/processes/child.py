@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from lowkiq.environment import ExitCode
 from lowkiq.log import get_logger
+from lowkiq.process.ending import begin_anew
 from lowkiq.process.parent import die_with, kill_group, killed_by, offer_to_kernel
 from lowkiq.process.signals import disarm
 from lowkiq.shared_page import Bulletin, SharedPage
@@ -190,6 +191,7 @@ def _live(
         os.setpgid(0, 0)  # a terminal's ^C is the supervisor's to interpret
         die_with(supervisor, death_signal)
         close_foreign()
+        begin_anew()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         code = body(beat)
     except SystemExit as leaving:

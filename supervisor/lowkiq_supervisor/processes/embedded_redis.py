@@ -102,6 +102,9 @@ class EmbeddedRedis:
             # The lock lives as long as anybody holds it. So the next supervisor waits for a server that has outlived
             # this one, instead of starting a second one on the same files.
             os.set_inheritable(self._lock.descriptor, True)
+        # A TERM for all processes of a service, as systemd sends it, would end the server before nodes have drained. A
+        # program that is executed keeps what is blocked: this one ends on INT, which the supervisor sends.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         options = [word for name, value in CONFIGURATION.items() for word in (f"--{name}", value)]
         os.execv(self._server, [str(self._server), *options])  # noqa: S606 - no shell is wanted
 
@@ -144,8 +147,9 @@ def redis_slot(embedded: EmbeddedRedis, policy: RestartPolicy, close_foreign: Ca
             lambda _: embedded.become_server(),
             close_foreign=close_foreign,
             # When the supervisor is killed, nodes are simply gone; the server first writes what it has.
-            death_signal=signal.SIGTERM,
+            death_signal=signal.SIGINT,
         ),
+        end_signal=signal.SIGINT,
         grace=GRACE,
     )
 

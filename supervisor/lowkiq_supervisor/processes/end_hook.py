@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lowkiq.environment import ExitCode
 from lowkiq.log import get_logger
+from lowkiq.process.ending import finish
 from lowkiq.process.title import set_title
 from lowkiq_supervisor.processes.child import Child, spawn
 from lowkiq_supervisor.processes.node import EXPENDABLE
@@ -73,4 +74,4 @@ def run_end_hook(app: str, reason: str) -> int:
     hook = load_app(app).settings.node_ended
     if hook is not None:
         hook(reason)
-    return ExitCode.DRAINED
+    return finish(ExitCode.DRAINED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from typing import Protocol
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.log import get_logger
+from lowkiq.process.ending import finish
+from lowkiq.process.signals import SignalInbox
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import SharedPage
 from lowkiq_supervisor.names import birth_of
@@ -74,6 +77,7 @@ def node_slot(
     slots: Slots,
     bulletins: Bulletins,
     close_foreign: Callable[[], None],
+    signals: SignalInbox,
     index: int,
 ) -> Slot:
     """The slot of one of the nodes here."""
@@ -92,7 +96,7 @@ def node_slot(
         )
         spec.page.write_bulletin(told := bulletins.of(slot))
         if options.preload:
-            call_before_fork(options.app)
+            call_before_fork(options.app, signals)
         child = spawn(
             lambda beat: run(spec, begin(spec.title, spec.environment, beat)),
             close_foreign=close_foreign,
@@ -115,13 +119,17 @@ def node_slot(
     )
 
 
-def call_before_fork(app: str) -> None:
-    """Call the preloaded application's hook, in the supervisor; whatever it does wrong, the node is started."""
+def call_before_fork(app: str, signals: SignalInbox) -> None:
+    """
+    Call the preloaded application's hook, in the supervisor; whatever it does wrong, the node is started. One that
+    hangs is ended by what ends the supervisor, on which this acts next.
+    """
     from lowkiq.importing import load_app  # noqa: PLC0415 - with --preload it is here already
 
     try:
-        if (hook := load_app(app).settings.before_fork) is not None:
-            hook()
+        hook = load_app(app).settings.before_fork
+        if hook is not None and signals.call(hook, end=(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)):
+            log.warning("before_fork_interrupted")
     except Exception:
         log.exception("before_fork_failed")
 
@@ -168,14 +176,14 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
         log.error(
             "boot_refused", slot=spec.title, error=f"{options.app} calls sys.exit({error.code!r}) as it is imported"
         )
-        return ExitCode.BOOT
+        return finish(ExitCode.BOOT)
     except LowkiqError as error:
         log.error("boot_refused", slot=spec.title, error=str(error))
-        return ExitCode.BOOT
+        return finish(ExitCode.BOOT)
     except Exception as error:
         log.exception("boot_failed", slot=spec.title)
-        return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
-    return int(node.run())
+        return finish(ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL)
+    return finish(int(node.run()), node.time_left)
 
 
 def refuse_a_splitter(options: Options) -> None:

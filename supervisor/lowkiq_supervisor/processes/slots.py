@@ -6,6 +6,7 @@ Responsible for a slot's state, deadlines and history, and for the order of all.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import deque
 from collections.abc import Callable
@@ -51,6 +52,8 @@ class Slot:
     launch: Callable[[Slot], Child]
     #: Seconds between the order to end and the kill.
     grace: float
+    #: What tells its process to end.
+    end_signal: signal.Signals = signal.SIGTERM
     #: Seconds that its process has in all; None: no limit.
     lifetime: float | None = None
     state: State = State.WAITING

@@ -12,6 +12,7 @@ from dataclasses import replace
 from lowkiq.environment import MADE_UP, Credentials, ExitCode, link_to_sign_in, make_token
 from lowkiq.errors import LowkiqError
 from lowkiq.log import get_logger
+from lowkiq.process.ending import finish
 from lowkiq.process.faults import dump_on_faults
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import spawn
@@ -21,8 +22,8 @@ from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, Restar
 
 #: As a node's, and before one.
 EXPENDABLE = 300
-#: Seconds to answer what it was asked and end: open pages come back by themselves.
-GRACE = 3.0
+#: Seconds to answer what it was asked, clean up and end: open pages come back by themselves.
+GRACE = 5.0
 
 log = get_logger("supervisor")
 
@@ -71,13 +72,15 @@ def run_web(options: Options, on_state: OnState) -> int:
         from lowkiq.web.server import serve  # noqa: PLC0415
 
         assert options.web is not None  # noqa: S101 - else there is no such process
-        return serve(
-            load_app(options.app),
-            options.web,
-            read_only=options.web_read_only,
-            payloads=not options.web_no_payloads,
-            no_auth=options.web_no_auth,
-            on_state=on_state,
+        return finish(
+            serve(
+                load_app(options.app),
+                options.web,
+                read_only=options.web_read_only,
+                payloads=not options.web_no_payloads,
+                no_auth=options.web_no_auth,
+                on_state=on_state,
+            )
         )
     except (LowkiqError, OSError) as error:
         log.error("cannot_serve_web", slot=f"web {options.web}", error=str(error))

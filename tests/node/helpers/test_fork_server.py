@@ -76,13 +76,32 @@ def test_jobs_of_threads_end_before_a_node_without_a_fork_server_goes(isolated: 
     threads = nodes.app.worker(queue_name="threads", shards_count=1)(lambda _: None)
     threads.perform_async([{"id": "t", "payload": {"gate": "thread"}}])
     wait_until(lambda: nodes.is_at("thread"))
-    fork_server_of(node).terminate()
+    fork_server_of(node).kill()
     wait_until(lambda: node.logged("retiring"))
     assert node.is_running()
     nodes.open("thread")
     assert node.wait() == 75
     assert node.logged("draining") == []
     assert nodes.records("thread_end")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_for_all_processes_of_a_service_lets_jobs_in_helpers_finish(
+    isolated: Callable[..., IsolatedNodes], number: signal.Signals
+) -> None:
+    """As systemd and Heroku send it: to each process, not only to the first."""
+    nodes = isolated()
+    nodes.push({"id": "a", "payload": {"gate": "on"}})
+    node = nodes.start().wait_ready()
+    wait_until(lambda: nodes.is_at("on"))
+    for process in reversed(processes_of(node)):
+        process.send_signal(number)
+    node.send(number)
+    wait_until(lambda: node.logged("retiring") or node.logged("draining"))
+    nodes.open("on")
+    assert node.wait() == 0
+    assert len(nodes.records("start")) == len(nodes.records("end")) == 1
+    assert (nodes.metrics().processed, nodes.crashes()) == (1, 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])

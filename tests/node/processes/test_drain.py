@@ -5,9 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from lowkiq.process.signals import ONE_PRESS
 from tests.node.nodes import Nodes
+from tests.node.script import SCRIPT
 from tests.support import RedisServer, wait_until
 
 
@@ -22,6 +26,43 @@ def test_an_idle_node_whose_redis_is_away_leaves_nothing_behind_and_says_so_once
     assert [entry["shards"] for entry in node.logged("not_released")] == [3]
     assert (len(node.logged("release_failed")) <= 1, node.logged("abandoned")) == (True, [])
     own_redis_server.start()
+
+
+@pytest.mark.parametrize("how", ["down", "silent"])
+def test_an_idle_node_whose_redis_is_away_does_not_wait_for_it(
+    own_nodes: Nodes, own_redis_server: RedisServer, how: str
+) -> None:
+    """Its leases run out by themselves, and jobs it has none."""
+    node = own_nodes.start(drain_timeout=3600).wait_ready()
+    wait_until(lambda: len(own_nodes.held_leases()) == 3)
+    if how == "down":
+        own_redis_server.stop()
+    else:
+        own_redis_server.pause()
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
+    if how == "silent":
+        own_redis_server.resume()
+
+
+class TellStarts(Nodes):
+    """Their jobs do not wait for Redis at their end."""
+
+    script = SCRIPT.replace('record("end"', '(lambda *_: None)("end"')
+
+
+def test_a_node_whose_job_is_done_waits_to_tell_redis(tmp_path: Path, own_redis_server: RedisServer) -> None:
+    with TellStarts(tmp_path, own_redis_server, "ns") as nodes:
+        node = nodes.start(drain_timeout=3600).wait_ready()
+        nodes.push({"id": "a", "payload": {"sleep": 0.5}})
+        wait_until(lambda: nodes.started("a"))
+        own_redis_server.pause()
+        node.send(signal.SIGTERM)
+        # Of its threads the first that meets the outage tells of it.
+        wait_until(lambda: node.logged("release_failed") or node.logged("redis_trouble"))
+        own_redis_server.resume()
+        assert node.wait() == 0
+        assert (nodes.metrics().processed, nodes.crashes()) == (1, 0)
 
 
 def test_term_lets_the_running_job_finish_and_returns_the_others_without_counting_a_crash(one_shard: Nodes) -> None:

@@ -36,6 +36,14 @@ def test_restart_that_waits_exits_with_0_when_every_node_was_replaced(tmp_path: 
         assert len(supervisor.events("rolling_restart_over")) == 1
 
 
+def test_one_that_takes_too_long_is_not_waited_for_and_goes_on(tmp_path: Path) -> None:
+    with Supervised.running("obedient", tmp_path, nodes=2) as supervisor:
+        answer = command(tmp_path, "restart", "--wait", "--timeout", "0")
+        assert answer.returncode == 1
+        assert "the restart goes on after 0 s: `status` shows how far it has come" in answer.stderr
+        supervisor.until_logged("rolling_restart_over")
+
+
 def test_one_that_stops_exits_with_1_and_the_reason_and_resume_goes_on_when_it_is_mended(tmp_path: Path) -> None:
     with Supervised.doing("doomed_successor", tmp_path, nodes=2, policy={"first_delay": 0.01}) as supervisor:
         before = supervisor.until_ready(2)

@@ -13,7 +13,7 @@ from tests.harness import Supervised
 from tests.support import RedisServer, wait_until
 
 APP = """
-import os, time
+import atexit, os, time
 from pathlib import Path
 from lowkiq import Lowkiq
 
@@ -28,7 +28,13 @@ def ended(reason):
     if Path("fail").exists():
         raise RuntimeError("no")
 
-app = Lowkiq(before_fork=lambda: note("before"), node_started=lambda: note("started"), node_ended=ended)
+def before():
+    note("before")
+    while Path("wait").exists():
+        time.sleep(0.01)
+
+atexit.register(note, "exit")
+app = Lowkiq(before_fork=before, node_started=lambda: note("started"), node_ended=ended)
 
 @app.worker
 def work(payloads_by_id):
@@ -78,6 +84,24 @@ def test_preloaded_it_is_called_before_each_fork(project: Path, redis_server: Re
         supervisor.until_logged("ready", 2, "node 1/2")
         assert len(noted(project, "before")) == 3
         supervisor.end()
+
+
+def test_a_signal_ends_a_supervisor_whose_hook_hangs(project: Path, redis_server: RedisServer) -> None:
+    (project / "wait").touch()
+    with supervise(project, redis_server, "--preload") as supervisor:
+        wait_until(lambda: noted(project, "before"), "the hook")
+        supervisor.end()
+        assert supervisor.events("before_fork_interrupted")
+
+
+def test_what_a_preloaded_application_has_registered_runs_at_the_end_of_each_process(
+    project: Path, redis_server: RedisServer
+) -> None:
+    with supervise(project, redis_server, "--preload").ready(1) as supervisor:
+        pids = [supervisor.pid("node 0/1"), supervisor.process.pid]
+        (checked,) = [pid for pid, _ in noted(project, "exit")]
+        supervisor.end()
+        assert [pid for pid, _ in noted(project, "exit")] == [checked, *pids]
 
 
 @pytest.mark.parametrize(

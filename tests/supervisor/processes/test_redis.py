@@ -57,6 +57,17 @@ def test_data_outlives_the_supervisor(tmp_path: Path) -> None:
         assert connection.get("key") == b"kept"
 
 
+def test_a_term_for_all_processes_of_a_service_ends_it_after_the_nodes(tmp_path: Path) -> None:
+    """As systemd and Heroku send it: to each process, not only to the first."""
+    with supervisor_with_redis(tmp_path).ready(1) as supervisor, client(tmp_path) as connection:
+        os.kill(supervisor.pid("redis"), signal.SIGTERM)
+        assert connection.ping()
+        supervisor.end()
+        (end,) = supervisor.events("ended", "redis")
+        assert end["reason"] == "exit code 0"
+        assert len(supervisor.events("started", "redis")) <= 1
+
+
 def test_it_is_restarted_when_killed_with_its_data_while_nodes_go_on(tmp_path: Path) -> None:
     with supervisor_with_redis(tmp_path).ready(1) as supervisor, client(tmp_path) as connection:
         connection.set("key", "kept")
