@@ -41,7 +41,7 @@ end
 --@ pushing lanes
 --@ shard stamp
 --@ payloads compact add bulk_write chunk
---@ tags add drop
+--@ tags add
 --@ notes note
 --@ fewer parse rule due keep
 --@ waiting parted wait
