@@ -188,7 +188,7 @@ class Worker(Generic[P]):
 
         Args:
             jobs: mappings with `id`, and optionally `payload`, `score`, `tags`, `perform_in` or `delay`, `debounce`,
-                `throttle` and `keep` (NewJob).
+                `throttle`, `keep` and `after` (NewJob).
 
         Returns:
             how many ids were new in the queue, and how many payloads were merged into ids queued already.

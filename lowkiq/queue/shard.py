@@ -337,13 +337,8 @@ def shards_of(namespace: str, queues: Mapping[str, int | Layout]) -> list[Shard]
 def _shards_of(namespace: str, queue: str, layout: int | Layout) -> list[Shard]:
     if isinstance(layout, int):
         return [Shard(namespace, queue, index, layout) for index in range(layout)]
-    known = [layout.old, layout.own] if layout.is_moving else [written(layout)]
+    known = [layout.old, layout.own] if layout.is_moving else [layout]
     return [Shard(namespace, queue, index, one) for one in known for index in range(one.shards_count)]
-
-
-def written(layout: Layout) -> Layout:
-    """The layout that this Lowkiq writes of such shards: an older one is left as it is by all but nodes."""
-    return layout if layout.version >= keys.RESHARDED else Layout(keys.LAYOUT_VERSION, layout.shards_count)
 
 
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:

@@ -89,7 +89,7 @@ def check_action(action: str, view: str) -> None:
 
 class Actions:
     """
-    Acts on one queue and its morgue. Every method returns how many jobs it moved or deleted. Ids come in a list, be it
+    Acts on one queue and its morgue. Methods that act on jobs return how many they moved or deleted. Ids come in a list, be it
     one: TypeError for a text, whose letters would be ids.
 
     Jobs in the hands of a node are touched by `cancel` only: they are neither queued nor in the morgue. What is queued
@@ -253,9 +253,8 @@ class Actions:
 
     def set(self, *, who: str = "", **options: Any) -> None:
         """
-        Sets options of the queue in place of those of its worker's code: concurrency, batch_size, max_retry_count,
-        perform_timeout, weight, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't
-        be.
+        Sets options of the queue (`lowkiq.admin.options.LIVE` has them) in place of those of its worker's code. Its
+        nodes follow within a second or two. Raises SettingsError for what can't be.
         """
         set_live(self._caller, self._given[0].namespace, self._given[0].queue, options, who)
 
