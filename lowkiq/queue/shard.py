@@ -133,11 +133,6 @@ class Outcome(NamedTuple):
         }
         return self._replace(**rows)
 
-    @property
-    def is_plain(self) -> bool:
-        """True if it says that every job is done, and had one payload."""
-        return self.rest == "ack" and not (self.has_several or self.letters or any(self[:8]))
-
 
 #: The lists of an outcome.
 OF_IDS: Final = (
