@@ -166,7 +166,7 @@ class ThreadClaim(ClaimInHand):
                 failures = own.run(perform, batch)
             else:
                 try:
-                    if takes_one:
+                    if takes_one and size == 1:
                         done = own.run(plain, batch[0].id, batch[0].payloads)
                     else:
                         done = own.run(
