@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
+from lowkiq.after import OPEN, part_name
+from lowkiq.app import Lowkiq
+from lowkiq.errors import unknown_queue
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
 from lowkiq.queue.call import SHARDS_A_CALL, Argument, Call, Caller
@@ -17,6 +20,7 @@ from lowkiq.testing.model.shard_state import SECOND
 from lowkiq.testing.queues import FakeQueue, text_of
 from lowkiq.testing.shard_view import ShardView, no_redis
 from lowkiq.transport.server import Command, Replicas
+from lowkiq.worker import Worker
 
 #: Script → how many words it has before the ids.
 DEEDS: Final = {
@@ -25,20 +29,30 @@ DEEDS: Final = {
 }  # fmt: skip
 
 
+_PREFIX: Final = re.compile(r".*\{([^}]*):([0-9]+)\}:")
+
+
 class FakeCaller(Caller):
     """
     Args:
-        queues: the queues of the application, by name.
+        queues: those that are open, by name.
+        open: gives the queue of a worker of the application.
         acted: is called when somebody has acted on jobs.
     """
 
     def __init__(
-        self, namespace: str, clock: Clock, queues: Callable[[], Mapping[str, FakeQueue]], acted: Callable[[], None]
+        self,
+        app: Lowkiq,
+        clock: Clock,
+        queues: Mapping[str, FakeQueue],
+        open: Callable[[type[Worker[Any]]], FakeQueue],
+        acted: Callable[[], None],
     ) -> None:
         # There is no client, and so nothing of a Caller's own.
         self.met, self.is_spread, self.shards_a_call = Met(), False, SHARDS_A_CALL
         self.command = self._command
-        self._namespace, self._clock, self._queues, self._acted = namespace, clock, queues, acted
+        self._namespace, self._workers, self._clock = app.namespace, app.workers, clock
+        self._queues, self._open, self._acted = queues, open, acted
 
     def run_all(self, calls: Sequence[Call[Any]], replicas: Replicas | None = None) -> list[Any]:  # noqa: ARG002
         """Answers calls of scripts."""
@@ -121,10 +135,21 @@ class FakeCaller(Caller):
 
     def _held(self, key: str) -> Mapping[bytes, Any]:
         if key == keys.queues(self._namespace):
-            return {name.encode(): keys.layout(len(queue.shards)).encode() for name, queue in self._queues().items()}
+            workers = [*self._workers.items()]
+            return {name.encode(): keys.layout(worker.shards_count).encode() for name, worker in workers}
         prefix, end, name = key.partition("}:")
+        if name == "waiters":
+            return self._waiters(self._find(prefix + end)[0])
         with self._shard(prefix + end) as shard:
             return shard.held(name)
+
+    def _waiters(self, of: FakeQueue) -> Mapping[bytes, int]:
+        """The ids of a queue for which others wait."""
+        waits = [waiting for queue in [*self._queues.values()] for waiting in [*queue.waits.values()]]
+        names = [part_name(name) for waiting in waits for name in [*waiting.names] if not name.startswith(OPEN)]
+        return {
+            id.encode("utf-8", KEPT_BYTES): 0 for queue, id in names if queue == of.worker.queue_name and of.has(id)
+        }
 
     @contextmanager
     def _shard(self, prefix: str) -> Iterator[ShardView]:
@@ -133,11 +158,14 @@ class FakeCaller(Caller):
             yield ShardView(queue, model)
 
     def _find(self, prefix: str) -> tuple[FakeQueue, int]:
-        for queue in self._queues().values():
-            for index, shard in enumerate(queue.shards):
-                if shard.prefix == prefix:
-                    return queue, index
-        raise no_redis(prefix)
+        """The queue of a shard, and the shard's number. Raises LowkiqError: there is none such."""
+        match = _PREFIX.fullmatch(prefix)
+        if match is None:
+            raise no_redis(prefix)
+        name, index = match[1], int(match[2])
+        if name not in self._workers or index >= self._workers[name].shards_count:
+            raise unknown_queue(name, self._workers)
+        return self._open(self._workers[name]), index
 
 
 def _bytes(word: Argument) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from lowkiq.admin.jobs.queries import Queries
@@ -39,7 +39,7 @@ class Fake:
         self._queues: dict[str, FakeQueue] = {}
         self._following = Following(self._queues, self._follow)
         self._recurring = FakeEntries(self._follow, app.workers, app._declared, clock)
-        self._caller = FakeCaller(app.settings.namespace, clock, self._all_queues, self._acted)
+        self._caller = FakeCaller(app, clock, self._queues, self._queue_of, self._acted)
         self._node = FakeNode(app.settings, clock, self._queues, self._following, self._recurring)
 
     @property
@@ -114,9 +114,6 @@ class Fake:
 
     def _acted(self) -> None:
         """Somebody has acted on jobs."""
-
-    def _all_queues(self) -> Mapping[str, FakeQueue]:
-        return {name: self._queue_of(worker) for name, worker in [*self._app.workers.items()]}
 
     def _queries(self, target: Target) -> Queries:
         """With payloads as perform is given them, and all of them."""

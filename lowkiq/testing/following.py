@@ -32,8 +32,9 @@ class Following:
 
     def wait(self, queue: str, job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool) -> bool:
         """As Producer.wait."""
-        waiting = self._queues[queue].waits.get(job.id.decode("utf-8", KEPT_BYTES))
-        if waiting is None or batch not in waiting.names:
+        known = self._queues.get(queue)
+        waiting = known and known.waits.get(job.id.decode("utf-8", KEPT_BYTES))
+        if not waiting or batch not in waiting.names:
             return False
         waiting.names.update(dict.fromkeys(others))
         if is_all:

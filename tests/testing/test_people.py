@@ -142,6 +142,15 @@ def test_a_job_that_waits_for_another_and_is_held_needs_both(shop: Shop) -> None
     assert shop.names[-1] == "mail both"
 
 
+def test_those_for_whom_others_wait_are_told(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        shop.orders.perform_async([{"id": "first"}, {"id": "second"}])
+        shop.mails.perform_async([{"id": "a", "after": [(shop.orders, "first"), (shop.orders, "none")]}])
+        assert shop.orders.actions.waited_for(["first", "second", "none"]) == ["first"]
+        jobs.drain()
+        assert shop.orders.actions.waited_for(["first"]) == []
+
+
 def test_a_hold_that_ends_first_leaves_the_waiting(shop: Shop) -> None:
     with testing.fake(shop.app) as jobs:
         shop.orders.perform_async([{"id": "first", "delay": 60}])
@@ -321,12 +330,24 @@ def test_queries_go_back_to_redis_afterwards(shop: Shop) -> None:
         lambda shop: shop.orders.actions.set(batch_size=2),
         lambda shop: shop.orders.actions.reshard(9),
         lambda shop: shop.orders.actions.track([1]),
-        lambda shop: shop.app.queries("no", 5).fetch([1]),
     ],
 )
 def test_what_is_about_nodes_is_refused_and_told_where_to_look(shop: Shop, ask: Callable[[Shop], object]) -> None:
     with testing.fake(shop.app), pytest.raises(LowkiqError, match=r"no Redis in lowkiq\.testing.*lowkiq_redis"):
         ask(shop)
+
+
+def test_a_queue_that_is_not_the_applications_is_refused(shop: Shop) -> None:
+    with testing.fake(shop.app), pytest.raises(LowkiqError, match="no queue 'order' here; known are: orders, mails"):
+        shop.app.queries("order", 5).fetch([1])
+
+
+def test_queues_that_a_test_does_not_touch_cost_it_nothing(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        shop.orders.perform_async([{"id": 1}])
+        assert shop.orders.queries.fetch([1]) and jobs.pending(shop.orders)
+        jobs.drain()
+        assert [*jobs._queues] == ["orders"]
 
 
 def test_threads_can_look_and_act_while_others_push(shop: Shop) -> None:
