@@ -27,8 +27,7 @@ DEEDS: Final = {
     "bury": 2, "cancel": 0, "drop": 1, "hold": 1, "let_go": 0, "pause": 1, "perform_now": 0, "resume": 0, "revive": 1,
     "stop_waiting": 0, "unblock": 1,
 }  # fmt: skip
-
-
+#: The prefix of a shard's keys, with its queue and number.
 _PREFIX: Final = re.compile(r".*\{([^}]*):([0-9]+)\}:")
 
 

@@ -89,7 +89,8 @@ class Fake:
         Args:
             until: the moment to which time goes on: "+1h30m", a timedelta, a datetime or a Unix time. None: it stands
                 still.
-            only: workers whose jobs run; those of others stay queued, while time goes on for all. None: every worker.
+            only: workers, or names of queues, whose jobs run; those of others stay queued, while time goes on for all.
+                None: every worker.
 
         Returns:
             what became of each job that ran, in order.
@@ -110,7 +111,9 @@ class Fake:
             return None
         if isinstance(only, type | str | bytes) or not isinstance(only, Iterable):
             raise LowkiqError(f"only is {short(only)}, it is a list of workers: only=[…]")
-        return {self._queue_of(worker).worker.queue_name for worker in only}
+        workers = self._app.workers
+        found = [workers.get(one, one) if isinstance(one, str) else one for one in only]
+        return {self._queue_of(one).worker.queue_name for one in found}
 
     def _acted(self) -> None:
         """Somebody has acted on jobs."""

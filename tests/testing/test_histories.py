@@ -56,7 +56,7 @@ def test_a_fake_does_what_a_node_does(check: Callable[[int], None]) -> None:
 
 
 @pytest.mark.rare
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_fake_does_what_a_node_does_in_many_histories(check: Callable[[int], None]) -> None:
     for seed in range(ALL):
         check(seed)
