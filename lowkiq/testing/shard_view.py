@@ -67,8 +67,11 @@ class ShardView(NamedTuple):
         entries, waits = state.queued.values(), self.queue.waits
         blocked = [entry.blocked for entry in entries if entry.blocked]
         times = [entry.due for entry in entries if not (entry.blocked or entry.waits)]
-        # Pushes of one call are due a little ahead of the clock.
+        # Pushes of one call are due a little ahead of the clock, and the oldest is not late then.
         due_by = max(now, state.last_score)
+        oldest = min(times, default=None)
+        if oldest is not None and now < state.last_score and oldest <= state.last_score:
+            oldest = now
         since = [state.held[id][0] for id in waits if id in state.held]
         count = state.counters
         return [
@@ -78,7 +81,7 @@ class ShardView(NamedTuple):
             len(state.claimed),
             len(state.claims),
             len(state.morgue),
-            text_of(min(times)) if times else b"",
+            b"" if oldest is None else text_of(oldest),
             *(b"%d" % count[name] for name in ("processed", "failed", "pushed", "merged")),
             str(state.node).encode(),
             text_of(state.until - now),
