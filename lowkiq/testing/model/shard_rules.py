@@ -346,7 +346,7 @@ class ShardRules:
     def _entomb(self, id: str, payloads: Payloads, error: str, tags: Tags, newer: int | None) -> None:
         grave = self.state.morgue.setdefault(id, Grave({}, ""))
         merge(grave.payloads, payloads)
-        grave.error = error
+        grave.error, grave.at = error, self._shard_now()
         grave.tags = joined(grave.tags, tags)
         if grave.newer is None or grave.newer == min(payloads.values()):
             grave.newer = newer
