@@ -384,7 +384,11 @@ class Lowkiq:
     def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker[Any]]:
         worker = prepare(target, options, self.settings)
         if worker.queue_name in self.workers:
-            raise SettingsError(f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name")
+            known = self.workers[worker.queue_name]
+            raise SettingsError(
+                f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name, as in "
+                f'@app.worker(queue_name="{worker.queue_name}_2"). The other is {known.__module__}.{known.__qualname__}'
+            )
         worker.app = self
         self.workers[worker.queue_name] = worker
         return worker

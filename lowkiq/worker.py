@@ -238,10 +238,26 @@ class Worker(Generic[P]):
 
     @classmethod
     def _job(cls, number: int, payload: P) -> NewJob:
-        job: NewJob = {"id": _told(cls.id, "id", number, payload), "payload": payload}
+        job: NewJob = {"id": cls._told("id", number, payload), "payload": payload}
         if cls.score is not None:
-            job["score"] = _told(cls.score, "score", number, payload)
+            job["score"] = cls._told("score", number, payload)
         return job
+
+    @classmethod
+    def _told(cls, name: str, number: int, payload: P) -> Any:
+        """What `id=` or `score=` tells of a payload. Raises InvalidJob."""
+        try:
+            told = getattr(cls, name)(payload)
+        except Exception as error:
+            hint = "; push takes payloads one by one: push(*payloads)" if isinstance(payload, list | tuple) else ""
+            try:
+                cls.codec.dump(payload)
+            except Exception as unfit:  # noqa: BLE001 (the hooks are the user's)
+                hint = f" (the payload can't be dumped: {unfit}){hint}"
+            raise InvalidJob(f"payload {number}: {name}= failed: {error_text(error)}{hint}") from error
+        if told is None:
+            raise InvalidJob(f"payload {number}: {name}= gave None")
+        return told
 
     @classmethod
     def registered_app(cls) -> Application:
@@ -249,14 +265,3 @@ class Worker(Generic[P]):
         if cls.app is None:
             raise LowkiqError(f"{cls.__name__} is not registered: put @app.worker above it")
         return cls.app
-
-
-def _told(function: Callable[[Any], Any] | None, name: str, number: int, payload: Any) -> Any:
-    try:
-        told = function(payload) if function else None
-    except Exception as error:
-        hint = "; push takes payloads one by one: push(*payloads)" if isinstance(payload, list | tuple) else ""
-        raise InvalidJob(f"payload {number}: {name}= failed: {error_text(error)}{hint}") from error
-    if told is None:
-        raise InvalidJob(f"payload {number}: {name}= gave None")
-    return told
