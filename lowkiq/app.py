@@ -36,7 +36,7 @@ from lowkiq.rate import Rate
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
 from lowkiq.recurring import Declaration, Declared, Recurring, StoredEntries, declared, recurring_target
 from lowkiq.redis_url import parse
-from lowkiq.registration import Registration, W, prepare, unknown_worker_option
+from lowkiq.registration import FunctionWorker, Registration, W, prepare, unknown_worker_option
 from lowkiq.telemetry import make_telemetry
 from lowkiq.telemetry.texts import with_context
 from lowkiq.transport.cluster import ClusterClient
@@ -144,6 +144,8 @@ class Lowkiq:
             is_known = isinstance(target, type) and target in self.workers.values()
             is_task = hasattr(target, "recurring_job")  # of lowkiq.celery: it has a worker already
             worker = target.worker if is_task else target if is_known else self.worker(recurring_target(target))
+            if isinstance(worker, FunctionWorker) and not isinstance(target, type):
+                worker.__wrapped__ = staticmethod(target)
             job: NewJob = {"id": worker.queue_name, "payload": payload}
             if is_task:
                 job = target.recurring_job(payload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, Self, TypeAlias, overload
 
 from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.queries import Queries
@@ -121,6 +121,14 @@ class Worker(Generic[P]):
         queries: ClassVar[Queries]
         actions: ClassVar[Actions]
 
+        # Of a function: it stays one (registration.FunctionWorker). Its result is not told here.
+        @overload
+        def __new__(cls) -> Self: ...
+        @overload
+        def __new__(cls, payloads_by_id: dict[Any, list[P]], /) -> Any: ...
+        @overload
+        def __new__(cls, id: Any, payloads: list[P], /) -> Any: ...
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any: ...
         @staticmethod
         def id(payload: Any, /) -> Any: ...
         @staticmethod
