@@ -7,8 +7,8 @@ import decimal
 import enum
 import math
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NotRequired, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, Final, Generic, NamedTuple, NotRequired, TypeAlias, TypedDict
 from zlib import crc32
 
 import msgspec
@@ -18,6 +18,7 @@ from lowkiq.after import NameOf, circle, names_of, part_name, word_of
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, short, unknown_option
 from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
+from lowkiq.types.variables import P
 from lowkiq.usual import is_nan, usual
 
 #: How the bytes of an id that is no UTF-8 are kept in a string: those of a job that was read are found again by it.
@@ -53,11 +54,16 @@ class Job(msgspec.Struct):
     contexts: tuple[str, ...] = ()
 
 
-class NewJob(TypedDict):
+#: An id, as the worker is annotated.
+Id: TypeAlias = str | int | uuid.UUID | datetime.date | decimal.Decimal | enum.Enum
+
+
+class NewJob(TypedDict, Generic[P]):
     """A job as `perform_async` takes it."""
 
-    id: str | int
-    payload: NotRequired[Any]
+    id: Id
+    #: Of the worker's type, or a dict of what such a one has.
+    payload: NotRequired[P | dict[str, Any]]
     #: Orders the payloads of an id, lowest first. Default: after all that were pushed before.
     score: NotRequired[float]
     #: When the job is due, a Unix time or a datetime with a time zone. Default: now.
@@ -71,7 +77,7 @@ class NewJob(TypedDict):
     throttle: NotRequired[float | None]
     keep: NotRequired[Keep]
     #: It runs once none of these is queued, runs or is in the morgue: pairs of a worker and an id, 1 to 500 of them.
-    after: NotRequired[Sequence[tuple[Any, str | int]]]
+    after: NotRequired[Sequence[tuple[type | str, Id]] | Set[tuple[type | str, Id]]]
 
 
 class Pushed(NamedTuple):

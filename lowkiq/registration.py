@@ -72,6 +72,9 @@ class FunctionWorker(type):
     is the function: it runs here and now. Without them an instance is made, as of any class.
     """
 
+    #: The function.
+    __wrapped__: Any
+
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         function: Any = vars(cls)["__wrapped__"].__func__ if "__wrapped__" in vars(cls) else None
         if function and (args or kwargs or not inspect.signature(function).parameters):
@@ -121,7 +124,9 @@ def function_worker(function: Callable[..., Any]) -> type[Worker[Any]]:
         "__module__": getattr(named, "__module__", __name__),
         "__wrapped__": staticmethod(function),  # of which inspect.signature tells
     }
-    return FunctionWorker(name, (Worker,), members)
+    worker: Any = FunctionWorker(name, (Worker,), members)
+    made_of: type[Worker[Any]] = worker
+    return made_of
 
 
 def _is_function(target: Any) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
 from urllib.parse import quote
 
 import redis
@@ -161,6 +161,15 @@ class Settings:
             parse(self.redis_url)
 
 
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True, kw_only=True)
+    class Keywords(Settings):
+        """Settings as an application is given them: of a redis_url that is None the environment tells."""
+
+        redis_url: str | None = None  # type: ignore[assignment]
+
+
 #: Flags as the environment has them.
 _FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
 #: Setting → its type, and the check of its value.
@@ -185,7 +194,7 @@ def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = N
             raise unknown_option("option", name, known)
     if keywords.get("redis_url", "") is None:  # Lowkiq(redis_url=os.environ.get(...)) names none
         keywords = {name: value for name, value in keywords.items() if name != "redis_url"}
-    values = {} if "redis_url" in keywords else {"redis_url": _redis_url(environment, keywords)}
+    values: dict[str, Any] = {} if "redis_url" in keywords else {"redis_url": _redis_url(environment, keywords)}
     for name, (kind, check) in _RULES.items():
         variable = f"LOWKIQ_{name.upper()}"
         if kind in {int, float, str, bool} and name not in keywords and (text := environment.get(variable)):
