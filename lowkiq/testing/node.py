@@ -19,6 +19,7 @@ from lowkiq.job import Job
 from lowkiq.node.leases import checkpoints
 from lowkiq.queue.shard import Outcome as Settlement
 from lowkiq.queue.shard import Shard, Snoozed
+from lowkiq.registration import made
 from lowkiq.settings import Settings
 from lowkiq.testing.clock import Clock
 from lowkiq.testing.following import Following
@@ -258,7 +259,7 @@ class FakeNode:
         known = self._performers.get((queue, loop))
         if known is None:
             if queue not in self._workers:
-                self._workers[queue], self._gates[queue] = worker(), FakeGate(worker.codec)
+                self._workers[queue], self._gates[queue] = made(worker), FakeGate(worker.codec)
             known = self._performers[queue, loop] = FakePerformer(self._workers[queue], self._settings, loop)
         return known
 

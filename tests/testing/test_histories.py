@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ SOME, ALL = 40, 500
 @pytest.fixture
 def check(make_app: Callable[..., Lowkiq], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """Runs the history of a seed."""
-    settings = {"load_payload": load, "dump_payload": str, "traceback_frames": 0}
+    settings: Any = {"load_payload": load, "dump_payload": str, "traceback_frames": 0}
     real, fake = make_app(**settings), Lowkiq(redis_url="redis://127.0.0.1:1/0", **settings)
     clock = VirtualClock(real.redis(), f"{real.settings.namespace}:clock", monkeypatch)
     # A node that finds jobs to be quick claims several at a time, which are settled together. One batch a claim is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Unpack
 
 from lowkiq.admin.jobs import pausing
 from lowkiq.admin.jobs.holding import read_waited_for
@@ -11,6 +11,7 @@ from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
 from lowkiq.admin.live import set_live, unset_live
+from lowkiq.admin.options import LiveOptions
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
@@ -251,7 +252,7 @@ class Actions:
         """
         return reshard(self._caller, self._given[0].namespace, self._given[0].queue, shards_count, who)
 
-    def set(self, *, who: str = "", **options: Any) -> None:
+    def set(self, *, who: str = "", **options: Unpack[LiveOptions]) -> None:
         """
         Sets options of the queue (`lowkiq.admin.options.LIVE` has them) in place of those of its worker's code. Its
         nodes follow within a second or two. Raises SettingsError for what can't be.
