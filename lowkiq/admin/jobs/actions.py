@@ -90,8 +90,8 @@ def check_action(action: str, view: str) -> None:
 
 class Actions:
     """
-    Acts on one queue and its morgue. Methods that act on jobs return how many they moved or deleted. Ids come in a list, be it
-    one: TypeError for a text, whose letters would be ids.
+    Acts on one queue and its morgue. Methods that act on jobs return how many they moved or deleted. Ids come in a
+    list, be it one: TypeError for a text, whose letters would be ids.
 
     Jobs in the hands of a node are touched by `cancel` only: they are neither queued nor in the morgue. What is queued
     behind them, and waits for their run, can be buried and deleted; that run goes on.

@@ -85,9 +85,7 @@ class ShardRules:
     def _check_layout(self, layout: str, *, can_write_older: bool = True) -> None:
         if self.state.layout is None:
             return
-        known, ours = (
-            tuple(map(int, text.split(":"))) for text in (self.state.layout, layout)
-        )
+        known, ours = (tuple(map(int, text.split(":"))) for text in (self.state.layout, layout))
         if known[0] > ours[0]:
             raise NewerLayout
         if known[1] != ours[1] or (known != ours and not can_write_older):
