@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,19 +22,24 @@ from lowkiq.admin.alerts.supervisors import of_supervisors
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.alerts.vanished import Gone, of_vanished
 from lowkiq.admin.beats.health import BEAT_TTL, MOST_BEATS, read_health
+from lowkiq.admin.beats.members import read_placements
 from lowkiq.admin.beats.nodes import Nodes, judge
-from lowkiq.admin.limits import Limit, read_limits
+from lowkiq.admin.live import read_live
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards
 from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_milestones
 from lowkiq.admin.past.statistics import usual
 from lowkiq.admin.resharding import Resharding, read_moving
+from lowkiq.admin.why.reading import Around, Reader
+from lowkiq.admin.why.reasons import Reason
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, pairs
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import shards_of
+from lowkiq.queue.shard import Shard, shards_of
 
 #: Seconds between two looks at the server's configuration, and at the usual times of a queue's jobs.
 CONFIG_EVERY, USUAL_EVERY = 60.0, 60.0
+#: Late queues of which a look asks why: one that is not told alone need not say so.
+MOST_REASONS: Final = 2 * NAMED
 
 
 class Found(NamedTuple):
@@ -104,7 +109,7 @@ class Look:
             queues=queues,
             reshards=reshards or {},
             past=self._read_past(queues),
-            limits=self._read_limits(queues),
+            reasons=self._read_reasons(nodes, shards, queues, reshards or {}),
             usual=self._read_usual(nodes),
             noted=found.since,
             gone=[beat for beat in beats_at.values() if beat < at - BEAT_TTL],
@@ -146,11 +151,31 @@ class Look:
         self._usual = kept
         return {queue: seconds for queue, (_, seconds) in kept.items() if seconds is not None}
 
-    def _read_limits(self, queues: Mapping[str, QueueMetrics]) -> Mapping[str, Limit]:
-        """Of the queues that are late: it may be why."""
+    def _read_reasons(
+        self,
+        nodes: Nodes,
+        shards: Sequence[ShardMetrics],
+        queues: Mapping[str, QueueMetrics],
+        reshards: Mapping[str, Resharding],
+    ) -> Mapping[str, Reason]:
+        """Of the queues that are late, the latest first: why the first job of their latest shard waits."""
         limit_of = self._thresholds.lag_of
-        late = [queue for queue, row in queues.items() if limit_of(queue) and row.lag >= limit_of(queue) * ENDS_BELOW]
-        return read_limits(self._caller, self._namespace, late, {}) if late else {}
+        late = {queue for queue, row in queues.items() if limit_of(queue) and row.lag >= limit_of(queue) * ENDS_BELOW}
+        if not late:
+            return {}
+        latest: dict[str, ShardMetrics] = {}
+        for shard in sorted(shards, key=lambda shard: -shard.lag):
+            if shard.queue in late and not shard.pause:
+                latest.setdefault(shard.queue, shard)
+        # Which shards its queue has beside it, no key of a shard says.
+        homes = [
+            Shard(self._namespace, one.queue, one.shard, keys.Layout(keys.LAYOUT_VERSION, 1, one.generation))
+            for one in islice(latest.values(), MOST_REASONS)
+        ]
+        live = read_live(self._caller, self._namespace)
+        placements = read_placements(self._caller, self._namespace)
+        around = Around(nodes.nodes, {}, live, placements, reshards)
+        return Reader(self._caller, self._namespace, around, {}).firsts(homes)
 
     def _read_past(self, queues: Iterable[str]) -> Mapping[str, Sequence[Point]]:
         """As often as it changes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from lowkiq.admin import words
@@ -12,6 +12,7 @@ from lowkiq.admin.beats.health import Running
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.pauses import by_whom
+from lowkiq.admin.why.reasons import Reason, is_full, threads_text
 from lowkiq.admin.words import age, plural, printable
 
 #: Seconds for which shards without a node are a consequence of a node that is late or missing: others stand in after
@@ -93,7 +94,7 @@ def _late(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     says = (
         f"Queue {printable(queue, 60)} is {age(row.lag)} late: {plural(row.length, 'job')} queued, {row.busy:,} in hand"
     )
-    why, do, where = _why_late(now, queue, late)
+    why, do, where = why_late(now, queue)
     since = min(now.at - row.lag + limit, now.at)
     yield Alert("late queue", alert.severity, queue, f"{says}; {why}", do, since, where, "lowkiq nodes")
 
@@ -104,27 +105,40 @@ def late_shards(now: Situation, queue: str) -> list[ShardMetrics]:
     return [shard for shard in now.shards_of(queue) if shard.lag >= least]
 
 
-def _why_late(now: Situation, queue: str, late: Sequence[ShardMetrics]) -> tuple[str, str, str]:
-    """The reason, as far as heartbeats show it, the next step and where to take it."""
+def why_late(now: Situation, queue: str) -> tuple[str, str, str]:
+    """The reason for which its latest job waits, the next step and where to take it."""
     nodes = [node for node in now.nodes.nodes if node.runs(queue) and not node.is_late]
-    threads = [thread for node in nodes for thread in node.threads]
-    idle = sum(thread.queue is None for thread in threads)
-    in_hand = [shard for shard in late if shard.busy]
     if not nodes:
         return "no node runs it", "Start a node that has its worker, and names it in --queues if at all", "/nodes"
-    limit = now.limits.get(queue)
-    if limit and limit.is_reached:
-        do = f"Let more of it run if what it works with bears that: lowkiq set {printable(queue, 60)} max_running=N"
-        return f"its max_running is reached: {limit.text}", do, f"/queues/{queue}"
-    if threads and not idle:
-        do = "Start more nodes, or give them more threads if its jobs wait for others"
-        return f"all {plural(len(threads), 'thread')} of its nodes are busy", do, "/nodes"
-    if in_hand and len(in_hand) == len(late):
-        do = "See what runs there: give long jobs a queue of their own, or the worker a higher concurrency"
-        numbers = words.ranges(shard.shard for shard in late)
-        of = f"{'shards' if len(late) > 1 else 'shard'} {numbers}"
-        return f"jobs wait for what runs in {of}", do, f"/queues/{queue}?view=in_flight"
-    return f"{idle} of {plural(len(threads), 'thread')} of its nodes are idle", "See what holds it up", "/nodes"
+    reason = now.reasons.get(queue, Reason("next", ""))
+    if is_full(nodes) and reason.code in {"threads", "ahead", "next"}:
+        return threads_text(nodes, "its nodes"), DO["threads"][0], "/nodes"
+    if reason.code in {"next", "ahead"} and not reason.cause:
+        return (
+            "threads are free, so it is catching up",
+            "Nothing, if the lag falls; else see what holds it up",
+            "/nodes",
+        )
+    do, where = DO.get(reason.code, ("See what holds it up", "/nodes"))
+    return reason.cause or reason.says, do.format(queue=printable(queue, 60)), where.format(queue=queue)
+
+
+#: Code of a reason → the next step, and where to take it.
+DO: Final[Mapping[str, tuple[str, str]]] = {
+    "threads": ("Start more nodes, or give them more threads if its jobs wait for others", "/nodes"),
+    "max_running": (
+        "Let more of it run if what it works with bears that: lowkiq set {queue} max_running=N", "/queues/{queue}"
+    ),
+    "concurrency": ("Give the worker a higher concurrency, or long jobs a queue of their own", "/queues/{queue}"),
+    "ahead": (
+        "See what runs there: give long jobs a queue of their own, or the worker a higher concurrency",
+        "/queues/{queue}?view=in_flight",
+    ),
+    "retiring": ("See what that node still runs: another takes the shard", "/nodes"),
+    "event loop": ("See what blocks it: lowkiq-supervisor dump", "/nodes"),
+    "suspect": ("See the nodes' logs for what ended them", "/queues/{queue}"),
+    "quiet": ("Have the node take jobs again, or stop it: others take its shards then", "/nodes"),
+}  # fmt: skip
 
 
 # ── paused ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,10 +9,10 @@ from functools import cached_property
 from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.beats.health import NodeHealth, Running
 from lowkiq.admin.beats.nodes import Nodes
-from lowkiq.admin.limits import Limit
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.resharding import Resharding
+from lowkiq.admin.why.reasons import Reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class Situation:
     #: Queue → points of its history: about 15 s, half a minute, one, five and ten minutes and an hour ago, as far as
     #: there are any.
     past: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    #: Late queue that has a `max_running` → who runs it.
-    limits: Mapping[str, Limit] = field(default_factory=dict)
+    #: Late queue → why the first job of its latest shard does not run.
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
     #: Queue → seconds within which 99 % of its batches have run, where there were enough of them.
     usual: Mapping[str, float] = field(default_factory=dict)
     #: Key of an alert → since when it has been noted.

@@ -92,7 +92,7 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     refused: Annotated[dict[Text, Text], Meta(max_length=10_000)] = {}
     #: Queue → shards.
     owned: Shards
-    #: Queue → shard → threads that it keeps busy; told by nodes that share by themselves.
+    #: Queue → shard → threads that it keeps busy, over about 15 s.
     loads: Annotated[dict[Text, dict[Count, Annotated[float, Meta(ge=0, le=1e6)]]], Meta(max_length=10_000)] = {}
     #: Those of them that are another node's part, for which this one stands in.
     fostered: Shards = {}
@@ -192,6 +192,15 @@ class Running(NamedTuple):
 def name_id(id: str) -> str:
     """An id as heartbeats name it: cut, and without bytes that are no UTF-8, which would keep the node from beating."""
     return encodable(id[:ID_CHARS])
+
+
+def owner_name(nodes: Mapping[str, NodeHealth], owner: str | None) -> str:
+    """An owner in few words: its number among these nodes by name, where several machines have nodes also its host."""
+    node = nodes.get(owner or "")
+    if node is None:
+        return printable(owner, 80) if owner else "nobody"
+    has_hosts = any(other.host != node.host for other in nodes.values())
+    return f"node {node.node_number}" + (f" on {printable(node.host, 60)}" if has_hosts else "")
 
 
 def running_batches(nodes: Iterable[NodeHealth]) -> dict[tuple[str, int], list[Running]]:

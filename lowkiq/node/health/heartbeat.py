@@ -82,7 +82,7 @@ class HealthReport:
             weights=dict(self._runtime.weights),
             refused=self._runtime.refusals.texts(),
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
-            loads=self._loads() if self._runtime.is_elastic else {},
+            loads=self._loads(),
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),
             threads=[health_of_thread(worker) for worker in self._workers if worker not in self._feeders],

@@ -19,6 +19,7 @@ from lowkiq.admin.metrics import ShardMetrics, by_queue
 from lowkiq.admin.past.history import Point, read_milestones
 from lowkiq.admin.pauses import Pause
 from lowkiq.admin.resharding import Resharding
+from lowkiq.admin.why.reasons import Reason
 from lowkiq.queue.keys import history as history_key
 from lowkiq.queue.unreadable import Unreadable
 
@@ -109,7 +110,7 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
     "event loop": ({"nodes": [node(tasks=2, loop_lag=3.0, beat_age=1.0)]}, {}, "bad", AT - 4, ("its 2 tasks stand",)),
     "late queue": ({"nodes": [node(threads=[busy(1.0)])], "shards": (LATE,)},
                    {"shards": (shard(length=3, due_in=-59.0),)}, "warn", AT - 97,
-                   ("Queue q is 2 min 37 s late: 3 jobs queued, 0 in hand; all 1 thread of its nodes are busy",
+                   ("Queue q is 2 min 37 s late: 3 jobs queued, 0 in hand; the only thread of its nodes is busy",
                     "Start more nodes")),
     "failing queue": ({"nodes": [node()], "shards": (HALF,), "past": {"q": [point(290)]}},
                       {"shards": (shard(processed=11, failed=9),)}, "bad", None,
@@ -262,9 +263,18 @@ def test_a_late_queue_says_why_and_where_to_look() -> None:
     idle = node()
     (all_busy,) = listed(node(threads=[busy(1.0)] * 5), shards=(LATE,))
     assert "all 5 threads of its nodes are busy" in all_busy.says and all_busy.where == "/nodes"
-    (held_up,) = listed(node(threads=[busy(1.0), IDLE]), shards=(STUCK, shard(shard=1)))
-    assert "jobs wait for what runs in shard 0" in held_up.says and "view=in_flight" in held_up.where
-    assert "1 of 1 thread of its nodes are idle" in listed(idle, shards=(LATE,))[0].says
+    between = node(threads=[busy(1.0), IDLE], loads={"erp@2": {0: 1.2}, "q": {0: 0.7}})
+    (flooded,) = listed(between, shards=(LATE,))
+    assert "all 2 threads of its nodes are busy: erp has 1 and q has 1" in flooded.says, "one was between two jobs"
+    for code, cause, where in (
+        ("ahead", "its jobs wait for what runs in shard 0: 17 for 9 s", "view=in_flight"),
+        ("max_running", "its max_running is reached: 1 of 1 running", "/queues/q"),
+        ("retiring", "node 0, which has shard 0, ends, and takes no new jobs", "/nodes"),
+    ):
+        reasons = {"q": Reason(code, "", cause)}
+        (told,) = listed(node(threads=[busy(1.0), IDLE]), shards=(STUCK, shard(shard=1)), reasons=reasons)
+        assert told.says.endswith(f"; {cause}") and where in told.where
+    assert "threads are free, so it is catching up" in listed(idle, shards=(LATE,))[0].says
     assert "no node runs it" in listed(node(queues=["other"]), shards=(LATE,))[0].says
     (bad,) = listed(idle, shards=(shard(due_in=-601.0, length=1),))
     assert bad.severity == "bad"
@@ -359,9 +369,18 @@ def test_what_nobody_has_noted_yet_began_when_it_was_first_seen(app: Lowkiq) -> 
 
 def test_of_many_alerts_of_one_kind_ten_are_named_and_the_rest_counted() -> None:
     rows = tuple(shard(queue=f"q{n:02}", due_in=-100.0 - n, length=1) for n in range(35))
-    found = listed(node(queues=None), shards=rows)
+    reasons = {f"q{n:02}": Reason("max_running", "", f"its max_running is reached: {n}") for n in range(35)}
+    found = listed(node(queues=None), shards=rows, reasons=reasons)
     assert len(found) == 11 and found[-1].says == "25 more queues are late"
     assert len({alert.key for alert in found}) == 11
+
+
+def test_queues_that_are_late_of_one_cause_are_one_alert() -> None:
+    rows = (shard(queue="a", due_in=-90.0, length=1), shard(queue="b", due_in=-700.0, length=1), shard(queue="c"))
+    (alert,) = listed(node(queues=None, threads=[busy(1.0)]), shards=rows)
+    assert alert.says == "2 queues are up to 11 min 40 s late: b and a; the only thread of its nodes is busy: q has 1"
+    assert (alert.severity, alert.subject, alert.queues) == ("bad", "b", ("a",)), "the first that was late names it"
+    assert [alert.is_about(queue) for queue in "abc"] == [True, True, False]
 
 
 def test_keys_are_short_printable_and_differ() -> None:
