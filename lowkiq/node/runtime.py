@@ -43,6 +43,8 @@ class Outage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since = 0.0
+        #: The last one that is over, until it is told: from when to when (monotonic).
+        self.last: tuple[float, float] | None = None
         #: Threads that have met an error and since then no success.
         self._threads: set[str] = set()
         #: What was logged → when (monotonic).
@@ -78,7 +80,8 @@ class Outage:
             if self._threads:
                 return
             self._logged.clear()
-            seconds = clock.monotonic() - self._since
+            self.last = self._since, clock.monotonic()
+            seconds = self.last[1] - self._since
         logger.info("redis_back", seconds=round(seconds, 1))
 
 

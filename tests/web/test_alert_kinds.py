@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.admin.alerts.alert import KINDS
+from lowkiq.admin.alerts.emptied import Loss
 from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.admin.past.statistics import Addition, Times, add, day_of
 from lowkiq.admin.resharding import reshard
@@ -141,13 +143,25 @@ def waits(name: str, ago: float, scale: float = 1.0) -> Callable[[Lowkiq], None]
     return make
 
 
+def emptied(app: Lowkiq) -> None:
+    """As one finds it who has seen what there was: the view's own memory is another test's."""
+    beat(app)
+    text = msgspec.json.encode(Loss(time.time() - 3, queued=7, at=time.time()))
+    app.redis().set(keys.emptied(app.settings.namespace), text)
+
+
 def no_queue(app: Lowkiq) -> None:
+    marker = keys.marker(app.settings.namespace)
+    known = app.redis().get(marker)
     app.redis().flushall()
+    if known:  # else that Redis has lost all would be an alert
+        app.redis().set(marker, known)
     beat(app)
 
 
 #: Kind → what makes it.
 MADE: dict[str, Callable[[Lowkiq], None]] = {
+    "emptied": emptied,
     "Redis": configure("no"),
     "no nodes": push_due,
     "missing": beats(number_of_nodes=2),

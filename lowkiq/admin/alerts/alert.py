@@ -35,6 +35,7 @@ class Kind(NamedTuple):
 
 #: Kinds, what causes others first: of one severity they are told in this order.
 KINDS: Final[Mapping[str, Kind]] = {
+    "emptied": Kind(""),
     "Redis": Kind("part of Redis"),
     "no nodes": Kind(""),
     "missing": Kind("", "groups lack nodes"),

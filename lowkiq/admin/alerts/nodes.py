@@ -12,7 +12,7 @@ from lowkiq.admin.alerts.queues import is_passing
 from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.beats.health import BEAT_INTERVAL, BEAT_TTL, EVENT_LOOP, NodeHealth, Running
 from lowkiq.admin.beats.nodes import Group
-from lowkiq.admin.words import age, plural, printable
+from lowkiq.admin.words import age, moment, plural, printable
 
 #: Seconds which a node may begin later than another.
 STARTING: Final = 3 * BEAT_INTERVAL
@@ -21,7 +21,7 @@ STARTING: Final = 3 * BEAT_INTERVAL
 def of_nodes(now: Situation) -> Iterator[Alert]:
     """Alerts of nodes."""
     found = now.nodes
-    if not found.nodes:
+    if not (found.nodes or now.is_back):
         yield _none(now)
     groups = found.groups
     yield from (_missing(now, group, groups) for group in groups if group.missing and not _starts(now, group))
@@ -44,7 +44,15 @@ def _name(node: NodeHealth) -> str:
 def _none(now: Situation) -> Alert:
     """The one alert that stands for all that does not run."""
     waiting = {queue: row for queue, row in now.queues.items() if row.lag or row.busy}
-    says = "No node has been heard of for half a minute: nothing runs"
+    last, stopped = max(now.gone, default=None), now.stopped_at
+    says = "No node is there: nothing runs"
+    if last is not None and (stopped is None or last > stopped):
+        says = f"No node has been heard of for {age(now.at - last)}: nothing runs"
+    elif stopped is not None:
+        says, last = (
+            f"All nodes have ended: the last was stopped by command at {moment(stopped)}; nothing runs",
+            stopped,
+        )
     if waiting:
         lag = max(row.lag for row in waiting.values())
         late = f"; the oldest job is {age(lag)} late" if lag else ""
@@ -53,7 +61,7 @@ def _none(now: Situation) -> Alert:
         jobs = "job is" if in_hand == 1 else "jobs are"
         says = f"{says}; {in_hand:,} {jobs} in the hands of nodes that are gone, and run again once a node comes"
     command = "lowkiq-supervisor --nodes 4 -r MODULE"
-    return Alert("no nodes", "bad", "", says, START_NODES, max(now.gone, default=None), "/nodes", command)
+    return Alert("no nodes", "bad", "", says, START_NODES, last, "/nodes", command)
 
 
 def _starts(now: Situation, group: Group) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lowkiq.admin.alerts.alert import Thresholds
+from lowkiq.admin.alerts.emptied import Loss
 from lowkiq.admin.beats.health import NodeHealth, Running
 from lowkiq.admin.beats.nodes import Nodes
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
@@ -38,6 +39,12 @@ class Situation:
     noted: Mapping[str, float] = field(default_factory=dict)
     #: Last beats of nodes of which none has come since, of the last day.
     gone: Sequence[float] = ()
+    #: What Redis held before it was found empty, if nobody has acknowledged that.
+    loss: Loss | None = None
+    #: Redis was away, or has lost all, or nobody has looked for a while: nodes that live need not have beaten since.
+    is_back: bool = False
+    #: When the last node was told to end, of those that said goodbye; it is read where none is there.
+    stopped_at: float | None = None
     #: Last heartbeats of nodes that share by themselves, and have lately gone without a goodbye (vanished.py).
     vanished: Sequence[NodeHealth] = ()
 

@@ -10,6 +10,7 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.admin.alerts.alert import KINDS, Alert, Thresholds
+from lowkiq.admin.alerts.emptied import Loss
 from lowkiq.admin.alerts.look import Look, alerts_of, shown
 from lowkiq.admin.alerts.redis import alerts_of_redis
 from lowkiq.admin.alerts.situation import Situation
@@ -88,8 +89,12 @@ FAR = node(node="far:2:x", host="far", supervisor_pid=8, owned={"q": [0, 1]}, is
 PAUSE = Pause(AT - 400, "ann", "we count")
 PAUSED = shard(length=3, due_in=-157.0, busy=1, pause=PAUSE, is_at_rest=True)
 
+LOSS = Loss(AT - 43, 4_680, 1_480, 2, ["mail"], AT - 40)
 #: Kind → what makes it, what ends it, its severity, since when it is known without a note, and words of what it says.
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[str, ...]]] = {
+    "emptied": ({"nodes": [node()], "loss": LOSS}, {"loss": None}, "bad", AT - 40,
+                ("Redis came back empty at 1970-01-12 13:46:00 UTC: 4,680 jobs queued, 1,480 dead before, as of 3.0 s",
+                 "queue mail was paused, and runs now; 2 ids were held", "then acknowledge it")),
     "no nodes": ({"nodes": [], "shards": (shard(lease_rest=0.0, due_in=-90.0),), "gone": [AT - 50, AT - 40]}, {},
                  "bad", AT - 40, ("nothing runs, and 1 queue has jobs due", "1 min 30 s late", "Start nodes")),
     "missing": ({"nodes": [node(number_of_nodes=2)], "gone": [AT - 900, AT - 31]}, {}, "bad", AT - 31,
