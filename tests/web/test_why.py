@@ -214,6 +214,7 @@ TABLE: list[tuple[str, Callable[[Lowkiq], Any], str]] = [
      "nodes leave its queue alone: two shards"),
     ("no node", lambda app: due(app, None, queues=["r"], owned={}),
      "none has had it so far; no node that is there runs this queue"),
+    ("redis", lambda app: due(app, redis_error="ResponseError: no"), "shard 0, can't use Redis: ResponseError: no"),
     ("event loop", event_loop, "the event loop of node 0 is blocked, for 9 s so far"),
     ("concurrency", concurrency, "shard 0 runs one batch at a time (concurrency): 0 for 12 s"),
     ("threads", lambda app: due(app, threads=[runs("7", queue="erp"), runs("8")]),

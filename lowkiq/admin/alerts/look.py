@@ -19,7 +19,7 @@ from lowkiq.admin.alerts.noted import STALE, Noted, Notes, parse_noted, reading
 from lowkiq.admin.alerts.queues import ENDS_BELOW, LONG_FLOOR, is_passing, of_queues
 from lowkiq.admin.alerts.redis import RedisHealth, read_redis_health, read_server_config
 from lowkiq.admin.alerts.reshards import of_reshards
-from lowkiq.admin.alerts.situation import Situation
+from lowkiq.admin.alerts.situation import Line, Situation
 from lowkiq.admin.alerts.supervisors import of_supervisors
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.alerts.vanished import Gone, of_vanished
@@ -37,10 +37,13 @@ from lowkiq.admin.why.reasons import Reason
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, pairs
 from lowkiq.queue.keys import Layout
+from lowkiq.queue.rates import Waiting, read_waiting
 from lowkiq.queue.shard import Shard, shards_of
 
 #: Seconds between two looks at the server's configuration, and at the usual times of a queue's jobs.
 CONFIG_EVERY, USUAL_EVERY = 60.0, 60.0
+#: Seconds over which the line of a rate has grown; and queues whose lines are looked at.
+GROWS_OVER, MOST_LINES = 60.0, 500
 #: Seconds without a look after which nodes may have been unable to beat; and for which they are waited for then.
 UNWATCHED, RETURNING = 2.5, 2 * BEAT_INTERVAL
 #: Late queues of which a look asks why: one that is not told alone need not say so.
@@ -78,6 +81,10 @@ class Look:
         self._caller, self._namespace, self._thresholds = caller, namespace, thresholds
         self._notes = Notes(caller, namespace)
         self._gone = Gone(caller, namespace)
+        self._lines_at = float("-inf")
+        self._waiting: Mapping[str, Waiting] = {}
+        #: Queue → how far away the end of its rate's line was, of the last minutes (monotonic).
+        self._ends: dict[str, list[tuple[float, float]]] = {}
         self._marker = Marker(caller, namespace)
         #: When this looked last, when any node was there then, and when Redis was back (monotonic).
         self._looked_at = self._had_nodes_at = self._back_at = float("-inf")
@@ -117,6 +124,7 @@ class Look:
             queues=queues,
             reshards=reshards or {},
             past=self._read_past(queues),
+            lines=self._read_lines(queues, at),
             is_back=self._is_back(nodes, marker or None),
             loss=self._read_loss(marker or None, told or b"", queues, at),
             stopped_at=None if nodes.nodes else self._read_stop(),
@@ -218,6 +226,26 @@ class Look:
         placements = read_placements(self._caller, self._namespace)
         around = Around(nodes.nodes, {}, live, placements, reshards)
         return Reader(self._caller, self._namespace, around, {}).firsts(homes)
+
+    def _read_lines(self, queues: Mapping[str, QueueMetrics], at: float) -> Mapping[str, Line]:
+        """Of the queues that have jobs for later: these may wait for their rate."""
+        now = clock.monotonic()
+        if now - self._lines_at >= SAMPLE_INTERVAL:
+            named = [queue for queue, row in queues.items() if row.scheduled][:MOST_LINES]
+            self._waiting, self._lines_at = read_waiting(self._caller, self._namespace, named, at), now
+            kept = {
+                queue: [one for one in self._ends.get(queue, []) if now - one[0] <= 2 * GROWS_OVER]
+                for queue in self._waiting
+            }
+            self._ends = {queue: [*kept[queue], (now, row.until - at)] for queue, row in self._waiting.items()}
+        return {
+            queue: Line(
+                row.jobs,
+                row.until,
+                any(now - told >= GROWS_OVER and wait < row.until - at for told, wait in self._ends[queue]),
+            )
+            for queue, row in self._waiting.items()
+        }
 
     def _read_past(self, queues: Iterable[str]) -> Mapping[str, Sequence[Point]]:
         """As often as it changes."""

@@ -30,6 +30,8 @@ def of_nodes(now: Situation) -> Iterator[Alert]:
     yield from (_doubled(number, group) for group in groups for number in group.doubled)
     refusals = Counter(refusal for node in found.nodes for refusal in node.refused.items())
     yield from (_refused(queue, why, nodes) for (queue, why), nodes in refusals.most_common())
+    yield from (_trouble(node) for node in found.nodes if node.redis_error and not node.is_late)
+    yield from (_memory(node, found.nodes) for node in found.nodes if node.is_too_large and not node.is_late)
     yield from (_blocked(now, node) for node in found.nodes if node.is_blocked)
     yield from _running_on(now, found.running_on)
 
@@ -195,6 +197,29 @@ def _refused(queue: str, why: str, nodes: int) -> Alert:
     says = f"{who} queue {printable(queue, 60)} alone: {printable(why, 300)}"
     do = "Nodes take it up by themselves once that is mended"
     return Alert("refused", "bad", queue, says, do, None, "/nodes", "lowkiq doctor -r MODULE", why[:100])
+
+
+def _trouble(node: NodeHealth) -> Alert:
+    """It beats, and yet its threads get errors: nothing of its shards runs, or settles."""
+    says = f"Node {_name(node)} beats, but can't use Redis: {printable(node.redis_error, 300)}"
+    do = "See `redis_trouble` in its log, and what Redis refuses; `lowkiq doctor` tries all that a node needs"
+    return Alert("trouble", "bad", _name(node), says, do, None, "/nodes", "lowkiq doctor", node.node)
+
+
+def _memory(node: NodeHealth, nodes: Sequence[NodeHealth]) -> Alert:
+    """Its supervisor replaces one node at a time: another may be in its way."""
+    says = f"Node {_name(node)} holds {node.rss >> 20:,} of {(node.rss_limit or 0) >> 20:,} MiB of memory"
+    before = [other for other in nodes if other.supervisor == node.supervisor and other.is_leaving]
+    if node.is_leaving:
+        says += ", and ends once its jobs have"
+    elif before:
+        says += f"; it is replaced once node {before[0].node_number} has ended"
+    if runs := next((batch for other in (node, *before) if other.is_leaving for batch in other.batches), None):
+        says += (
+            f", which {runs.jobs} of {printable(runs.thread.queue or '', 60)} holds up, for {age(runs.seconds)} so far"
+        )
+    do = "See that job, cancel it, or give the node more memory (--max-rss)"
+    return Alert("memory", "warn", _name(node), says, do, None, "/nodes", "lowkiq-supervisor status", node.node)
 
 
 def _blocked(now: Situation, node: NodeHealth) -> Alert:

@@ -31,8 +31,8 @@ CALM: Final = 54.0
 STILL_GROWS, GROWS_OVER = 600.0, 3600.0
 #: Seconds after which a node should have heard of a pause: it is told again with each renewal of its leases.
 RESTLESS: Final = 15.0
-#: Seconds that a batch must have run, however short it usually is.
-LONG_FLOOR: Final = 60.0
+#: Seconds that a batch must have run, however short it usually is; and if nobody knows how long others take.
+LONG_FLOOR, LONG_OF_FEW = 60.0, 1_800.0
 
 
 def of_queues(now: Situation) -> Iterator[Alert]:
@@ -43,6 +43,7 @@ def of_queues(now: Situation) -> Iterator[Alert]:
             yield from _late(now, queue, row)
     for queue, row in now.queues.items():
         yield from _failing(now, queue, row)
+        yield from _rate(now, queue)
         yield from _blocked(now, queue, row)
         yield from _growing_morgue(now, queue, row)
         yield from _paused(now, queue, row)
@@ -139,6 +140,21 @@ DO: Final[Mapping[str, tuple[str, str]]] = {
     "suspect": ("See the nodes' logs for what ended them", "/queues/{queue}"),
     "quiet": ("Have the node take jobs again, or stop it: others take its shards then", "/nodes"),
 }  # fmt: skip
+
+
+def _rate(now: Situation, queue: str) -> Iterator[Alert]:
+    """Its jobs are scheduled, so nothing is late: what they wait for is told once the line has grown."""
+    line, limit = now.lines.get(queue), now.thresholds.lag_of(queue)
+    is_noted = Alert("rate", "warn", queue, "", "").key in now.noted
+    if not (line and limit and (line.is_growing or is_noted)):
+        return
+    if line.until - now.at >= limit * (ENDS_BELOW if is_noted else 1):
+        says = (
+            f"{plural(line.jobs, 'job')} of {printable(queue, 60)} wait for its rate, the last for another "
+            f"{age(line.until - now.at)}{', and the line grows' if line.is_growing else ''}"
+        )
+        do = f"Raise its rate if what it works with bears that: lowkiq set {printable(queue, 60)} rate=JOBS/SECONDS"
+        yield Alert("rate", "warn", queue, says, do, None, f"/queues/{queue}?view=scheduled", "lowkiq stats")
 
 
 # ── paused ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -265,18 +281,21 @@ def _long_jobs(now: Situation) -> Iterator[Alert]:
     for running in now.batches:
         queue = running.thread.queue or ""
         usual, times = now.usual.get(queue), now.thresholds.long
-        if usual is None or not times or running.runs_on:
+        if not times or running.runs_on:
             continue
-        limit = max(usual * times, LONG_FLOOR)
+        limit = LONG_OF_FEW if usual is None else max(usual * times, LONG_FLOOR)
         if running.seconds >= limit:
             yield _long(now, running, queue, usual, limit)
 
 
-def _long(now: Situation, running: Running, queue: str, usual: float, limit: float) -> Alert:
+def _long(now: Situation, running: Running, queue: str, usual: float | None, limit: float) -> Alert:
     node = running.node
+    others = "too few have run to know what is usual"
+    if usual is not None:
+        others = f"99 of 100 take up to {words.seconds(usual)}"
     says = (
-        f"{running.jobs} of {printable(queue, 60)} has run for {age(running.seconds)}; 99 of 100 take up to "
-        f"{words.seconds(usual)}: node {node.node_number} on {printable(node.host, 60)}, {running.place}"
+        f"{running.jobs} of {printable(queue, 60)} has run for {age(running.seconds)}; {others}: "
+        f"node {node.node_number} on {printable(node.host, 60)}, {running.place}"
     )
     do = "See its stack (`lowkiq-supervisor dump`): it may hang. A perform_timeout of its worker would end it"
     mark = f"{node.node}:{next(iter(running.thread.ids), '')}"

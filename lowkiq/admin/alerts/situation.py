@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.emptied import Loss
@@ -14,6 +15,16 @@ from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.resharding import Resharding
 from lowkiq.admin.why.reasons import Reason
+
+
+class Line(NamedTuple):
+    """The line of a queue's rate."""
+
+    jobs: int
+    #: When the last of them may start.
+    until: float
+    #: That was less far away a minute ago.
+    is_growing: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +44,8 @@ class Situation:
     past: Mapping[str, Sequence[Point]] = field(default_factory=dict)
     #: Late queue → why the first job of its latest shard does not run.
     reasons: Mapping[str, Reason] = field(default_factory=dict)
+    #: Queue → the line of its rate, where jobs wait for that.
+    lines: Mapping[str, Line] = field(default_factory=dict)
     #: Queue → seconds within which 99 % of its batches have run, where there were enough of them.
     usual: Mapping[str, float] = field(default_factory=dict)
     #: Key of an alert → since when it has been noted.

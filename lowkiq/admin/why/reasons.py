@@ -46,6 +46,7 @@ CODES: Final[Mapping[str, str]] = {
     "moving": "its shard goes to another node",
     "refused": "nodes leave its queue alone",
     "no node": "no node has its shard",
+    "redis": "the node that has its shard can't use Redis",
     "event loop": "the event loop of its node is blocked",
     "concurrency": "as many batches of its shard run as may",
     "threads": "all threads of its node are busy",
@@ -248,6 +249,17 @@ def _no_node(facts: Facts) -> Reason | None:
     return _but("no node", f"shard {shard.shard} has no node: {last}; {facts.owner.says}")
 
 
+def _redis(facts: Facts) -> Reason | None:
+    node = facts.node
+    if not (node and node.redis_error):
+        return None
+    return _but(
+        "redis",
+        f"{facts.name_of(node.node)}, which has shard {facts.job.shard}, can't use Redis: "
+        f"{printable(node.redis_error, 200)}",
+    )
+
+
 def _event_loop(facts: Facts) -> Reason | None:
     node = facts.node
     if not (facts.is_async and node and node.is_blocked):
@@ -344,5 +356,5 @@ def _performed(running: Running) -> str:
 #: The first that has something to say is the reason; the last always has.
 _RULES: Final[Sequence[Callable[[Facts], Reason | None]]] = (
     _elsewhere, _paused, _held, _blocked, _own_run, _rate, _throttle, _debounce, _later, _max_running, _suspect,
-    _reshard, _owner, _no_node, _event_loop, _concurrency, _threads, _fair_turn, _ahead,
+    _reshard, _owner, _no_node, _redis, _event_loop, _concurrency, _threads, _fair_turn, _ahead,
 )  # fmt: skip

@@ -34,6 +34,8 @@ logger = get_logger()
 
 #: Batches of the event loop that a beat names: those that have taken longest.
 MOST_TASKS: Final = 50
+#: Seconds for which an error that Redis has given is told.
+MET_WITHIN: Final = 3 * BEAT_INTERVAL
 #: Seconds of an outage that is told of as an incident; and within which only one node tells of one.
 TOLD_FROM, TOLD_ONCE = 3.0, 15
 #: Beats whose memory and CPU each beat repeats: five minutes of them.
@@ -97,8 +99,10 @@ class HealthReport:
             processed=sum(worker.processed for worker in self._workers),
             failed=sum(worker.failed for worker in self._workers),
             rss=rss,
+            rss_limit=self._number("LOWKIQ_RSS_LIMIT"),
             cpu_percent=cpu_percent,
             redis_round_trip=round_trip,
+            redis_error=encodable(self._runtime.outage.error(MET_WITHIN)),
             restarts=self._number("LOWKIQ_RESTARTS") or 0,
             last_exit=encodable(self._environment.get("LOWKIQ_LAST_EXIT", "")) or None,
             notices=list(self._runtime.page.read_bulletin().notices),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lowkiq.environment import ExitCode
-from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
+from lowkiq.errors import LowkiqError, SettingsError, line_of, needs_a_person
 from lowkiq.log import get_logger
 from lowkiq.process.ending import finish
 from lowkiq.process.signals import SignalInbox
@@ -85,6 +85,7 @@ def node_slot(
     def launch(slot: Slot) -> Child:
         place = slot.beside or slot
         own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(place.starts), "LOWKIQ_LAST_EXIT": slot.why}
+        own["LOWKIQ_RSS_LIMIT"] = str(options.max_rss or "")
         spec = NodeSpec(
             options=options,
             title=slot.title,
@@ -173,17 +174,20 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             on_state=on_state,
         )
     except SystemExit as error:
-        log.error(
-            "boot_refused", slot=spec.title, error=f"{options.app} calls sys.exit({error.code!r}) as it is imported"
-        )
-        return finish(ExitCode.BOOT)
+        return _refuse(spec, f"{options.app} calls sys.exit({error.code!r}) as it is imported")
     except LowkiqError as error:
-        log.error("boot_refused", slot=spec.title, error=str(error))
-        return finish(ExitCode.BOOT)
+        return _refuse(spec, str(error))
     except Exception as error:
+        spec.page.write_refusal(line_of(error))
         log.exception("boot_failed", slot=spec.title)
         return finish(ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL)
     return finish(int(node.run()), node.time_left)
+
+
+def _refuse(spec: NodeSpec, why: str) -> int:
+    spec.page.write_refusal(why)
+    log.error("boot_refused", slot=spec.title, error=why)
+    return finish(ExitCode.BOOT)
 
 
 def refuse_a_splitter(options: Options) -> None:

@@ -13,7 +13,7 @@ from lowkiq.admin.alerts.alert import KINDS, Alert, Thresholds
 from lowkiq.admin.alerts.emptied import Loss
 from lowkiq.admin.alerts.look import Look, alerts_of, shown
 from lowkiq.admin.alerts.redis import alerts_of_redis
-from lowkiq.admin.alerts.situation import Situation
+from lowkiq.admin.alerts.situation import Line, Situation
 from lowkiq.admin.beats.health import NodeHealth, ThreadHealth
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import ShardMetrics, by_queue
@@ -89,7 +89,14 @@ FAR = node(node="far:2:x", host="far", supervisor_pid=8, owned={"q": [0, 1]}, is
 PAUSE = Pause(AT - 400, "ann", "we count")
 PAUSED = shard(length=3, due_in=-157.0, busy=1, pause=PAUSE, is_at_rest=True)
 
+
+def large(beats: int) -> NodeHealth:
+    return node(rss=296 << 20, rss_limit=150 << 20, rss_history=[290 << 20] * beats)
+
+
+RETIRES = node(node="host:2:x", pid=2, state="retiring", threads=[busy(40.0)], owned={})
 LOSS = Loss(AT - 43, 4_680, 1_480, 2, ["mail"], AT - 40)
+
 #: Kind → what makes it, what ends it, its severity, since when it is known without a note, and words of what it says.
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[str, ...]]] = {
     "emptied": ({"nodes": [node()], "loss": LOSS}, {"loss": None}, "bad", AT - 40,
@@ -112,6 +119,8 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                 ("Shard 0 of q has jobs due and no node", "numbers that are missing")),
     "refused": ({"nodes": [node(refused={"q": "another shards_count"})]}, {}, "bad", None,
                 ("1 node leaves queue q alone", "once that is mended")),
+    "trouble": ({"nodes": [node(redis_error="ResponseError: unknown command")]}, {"nodes": [node()]}, "bad", None,
+                ("Node 0 on host beats, but can't use Redis: ResponseError: unknown command", "redis_trouble")),
     "event loop": ({"nodes": [node(tasks=2, loop_lag=3.0, beat_age=1.0)]}, {}, "bad", AT - 4, ("its 2 tasks stand",)),
     "late queue": ({"nodes": [node(threads=[busy(1.0)])], "shards": (LATE,)},
                    {"shards": (shard(length=3, due_in=-59.0),)}, "warn", AT - 97,
@@ -144,6 +153,12 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                 None, ("process 2 of supervisor 8 on far stands by, process 1 of supervisor 7 on host has 1 shard",
                        "Stop process 2 of supervisor 8 on far")),
     "recycling": ({"nodes": [notices("recycling: node 0/1 was cut off")]}, {}, "warn", None, ("was cut off",)),
+    "memory": ({"nodes": [large(12), RETIRES]}, {"nodes": [large(11), RETIRES]}, "warn", None,
+               ("Node 0 on host holds 296 of 150 MiB of memory; it is replaced once node 0 has ended, which",
+                "17 of q holds up, for 40 s so far", "more memory")),
+    "rate": ({"nodes": [node()], "lines": {"q": Line(2_770, AT + 282, is_growing=True)}},
+             {"lines": {"q": Line(2_770, AT + 282, is_growing=False)}}, "warn", None,
+             ("2,770 jobs of q wait for its rate, the last for another 4 min 42 s, and the line grows", "Raise")),
     "supervisor": ({"nodes": [notices("an older peer's sentence")]}, {}, "warn", None, ("an older peer's sentence",)),
     "runs on": ({"nodes": [node(threads=[busy(90.0, to_stop_seconds=61.0)])]}, {}, "warn", AT - 61, ("17 of q runs",)),
     "long job": ({"nodes": [node(threads=[busy(300.0)])], "usual": {"q": 20.0}},
@@ -290,7 +305,9 @@ def test_never_a_long_job_where_nothing_is_known_or_jobs_vary() -> None:
     def found(seconds: float, **facts: Any) -> list[str]:
         return kinds(node(threads=[busy(seconds)]), **facts)
 
-    assert found(9e5) == found(9e5, usual={"other": 1.0}) == []
+    assert found(1_799.0) == found(1_799.0, usual={"other": 1.0}) == []
+    assert found(1_800.0) == ["long job"], "a rare one that hangs"
+    assert found(9e5, thresholds=Thresholds(long=0)) == []
     assert found(59.0, usual={"q": 0.001}) == [], "under a minute"
     assert found(61.0, usual={"q": 0.001}) == ["long job"]
     assert found(2_900.0, usual={"q": 600.0}) == []
