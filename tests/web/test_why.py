@@ -164,8 +164,7 @@ def fair_turn(app: Lowkiq) -> None:
 
 
 def ahead(app: Lowkiq) -> None:
-    open_queue(app).push("0", perform_in=10.0)
-    due(app)
+    due(app).push("0", perform_in=10.0)
 
 
 def running(app: Lowkiq) -> None:
