@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -197,7 +198,8 @@ class SharedPage:
         _GROUP.pack_into(self._memory, _GROUPS_AT + place * _GROUP.size, group)
 
     def write_refusal(self, why: str) -> None:
-        """Says why it can't start. Of a long line the end is kept, which has the place."""
+        """Says why it can't start, without passwords of URLs. Of a long line the end is kept, which has the place."""
+        why = re.sub(r"(?<=://)[^/\s]*@", "***@", why)
         self._memory[_REFUSAL_AT:] = why.encode("utf-8", "replace")[-REFUSAL_BYTES:].ljust(REFUSAL_BYTES, b"\0")
 
     def read_bulletin(self) -> Bulletin:

@@ -100,6 +100,8 @@ def test_why_a_node_refused_to_start_is_told_by_its_supervisor() -> None:
     assert page.refusal() == ""
     page.write_refusal("x" * 2_000 + "SyntaxError: '(' was never closed (jobs.py, line 3)")
     assert len(page.refusal()) == REFUSAL_BYTES and page.refusal().endswith("never closed (jobs.py, line 3)")
+    page.write_refusal("can't use amqp://me:secret@far/ (/srv/jobs.py, line 7)")
+    assert page.refusal() == "can't use amqp://***@far/ (/srv/jobs.py, line 7)"
     page.write_refusal("NameError: name 'é' is not defined (/srv/jobs.py, line 7)")
     history, launch = RestartHistory(RestartPolicy()), lambda _: Any
     slot: Any = Slot(title="node 0/1", index=0, number=0, history=history, launch=launch, grace=1)

@@ -263,7 +263,8 @@ class Faces:
 
         self._monkeypatch.setattr(find_command, "opened_app", opened)
         self._capsys.readouterr()
-        find_command.find(SimpleNamespace(obj=None), "1", as_json=True)
+        context: Any = SimpleNamespace(obj=None)
+        find_command.find(context, "1", as_json=True)
         row = json.loads(self._capsys.readouterr().out)[0]
         return {"code": row["code"], "says": row["why"], "state": row["state"]}
 

@@ -43,7 +43,7 @@ from lowkiq.queue.shard import Shard, shards_of
 #: Seconds between two looks at the server's configuration, and at the usual times of a queue's jobs.
 CONFIG_EVERY, USUAL_EVERY = 60.0, 60.0
 #: Seconds over which the line of a rate has grown; and queues whose lines are looked at.
-GROWS_OVER, MOST_LINES = 60.0, 500
+GROWS_OVER, MOST_LINES = 60.0, 200
 #: Seconds without a look after which nodes may have been unable to beat; and for which they are waited for then.
 UNWATCHED, RETURNING = 2.5, 2 * BEAT_INTERVAL
 #: Late queues of which a look asks why: one that is not told alone need not say so.
