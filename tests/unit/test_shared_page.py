@@ -103,7 +103,8 @@ def test_why_a_node_refused_to_start_is_told_by_its_supervisor() -> None:
     page.write_refusal("can't use amqp://me:secret@far/ (/srv/jobs.py, line 7)")
     assert page.refusal() == "can't use amqp://***@far/ (/srv/jobs.py, line 7)"
     page.write_refusal("NameError: name 'é' is not defined (/srv/jobs.py, line 7)")
-    history, launch = RestartHistory(RestartPolicy()), lambda _: Any
+    launch: Any = None
+    history = RestartHistory(RestartPolicy())
     slot: Any = Slot(title="node 0/1", index=0, number=0, history=history, launch=launch, grace=1)
     slot.child = SimpleNamespace(name="n", page=page)
     slot.emptied("exit code 3")
