@@ -211,7 +211,8 @@ class Node:
             followers.append(self._elastic.follow)
         self._following = Following(runtime, pools, followers, self._beat_soon)
         balance = self._elastic.balance if self._elastic else lambda _: None
-        house = Housekeeping(runtime, balance, self._following)
+        clockwork = Clockwork(runtime, self._declared)
+        house = Housekeeping(runtime, balance, self._following, clockwork.declare_again)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), house)
         self._beat = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
@@ -222,7 +223,7 @@ class Node:
         keeper = self._keeper
         calls = {FOSTER: self._take_over, WANTED: keeper.want, CANCEL: keeper.cancel, PAUSE: keeper.pause}
         calls |= {LETTERS: runtime.letters.note, RECURS: runtime.recurring.note}
-        self._chores = Post(runtime), Clockwork(runtime, self._declared)
+        self._chores = Post(runtime), clockwork
         self._doorbell = Doorbell(runtime, pools, calls, self._beat_soon)
         followers += [self._doorbell.follow, lambda _: keeper.look_soon()]
 

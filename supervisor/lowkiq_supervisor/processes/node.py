@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lowkiq.environment import code_of_import
-from lowkiq.errors import LowkiqError, SettingsError, import_refusal
+from lowkiq.errors import LowkiqError, SettingsError, import_refusal, line_of
 from lowkiq.log import get_logger
 from lowkiq.process.ending import finish
 from lowkiq.process.signals import SignalInbox
@@ -85,6 +85,7 @@ def node_slot(
     def launch(slot: Slot) -> Child:
         place = slot.beside or slot
         own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(place.starts), "LOWKIQ_LAST_EXIT": slot.why}
+        own["LOWKIQ_RSS_LIMIT"] = str(options.max_rss or "")
         spec = NodeSpec(
             options=options,
             title=slot.title,
@@ -173,9 +174,12 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             on_state=on_state,
         )
     except (LowkiqError, SystemExit) as error:
-        log.error("boot_refused", slot=spec.title, error=import_refusal(options.app, error))
+        refusal = import_refusal(options.app, error)
+        spec.page.write_refusal(refusal)
+        log.error("boot_refused", slot=spec.title, error=refusal)
         return finish(code_of_import(error))
     except Exception as error:
+        spec.page.write_refusal(line_of(error))
         log.exception("boot_failed", slot=spec.title)
         return finish(code_of_import(error))
     return finish(int(node.run()), node.time_left)
