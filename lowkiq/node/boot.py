@@ -52,7 +52,7 @@ def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:
     """Waits for Redis, checks it, and registers the queues. False: `wait` says that the node is to stop meanwhile."""
     while True:
         try:
-            check_server(runtime.caller.client)
+            check_server(runtime.caller.client, volatile_eviction=runtime.settings.volatile_eviction)
             found = opened(runtime.caller, runtime.namespace, runtime.queues, raises_layout=True)
             break
         except RedisError as error:
