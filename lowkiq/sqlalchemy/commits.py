@@ -143,8 +143,8 @@ def _push_all(pushes: Sequence[_Push]) -> None:
     for push in pushes:
         by_worker.setdefault(push.worker, []).append(push)
     if pushes:
-        waiting = [_merged(some) for some in by_worker.values()]
-        push_together(waiting, pushes[0].worker.registered_app().settings.push_timeout)
+        app: Any = pushes[0].worker.registered_app()
+        push_together([_merged(some) for some in by_worker.values()], app.settings.push_timeout)
 
 
 def _merged(pushes: Sequence[_Push]) -> Waiting:
