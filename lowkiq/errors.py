@@ -81,6 +81,10 @@ class ForkServerDied(LowkiqError):
     """A node can make no processes for jobs any more: it retires, and asks its supervisor for a successor."""
 
 
+class ThreadsStuck(LowkiqError):
+    """No thread of a node can run anything, and none ends: it drains, and asks its supervisor for a successor."""
+
+
 class UnknownQueue(LowkiqError):
     """There is no queue of that name in Redis."""
 

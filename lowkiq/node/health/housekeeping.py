@@ -56,7 +56,7 @@ class Housekeeping:
         self._node = runtime.node
         self._queues, self._layouts = runtime.queues, runtime.layouts
         self._refusals = runtime.refusals
-        self._may_check_server = True
+        self._may_check_server, self._volatile_eviction = True, runtime.settings.volatile_eviction
         self._known: dict[str, Layout] = {}
         self._shards: Sequence[Shard] = ()
         self._look = Look(runtime.caller, runtime.namespace, Thresholds.of(runtime.settings))
@@ -105,7 +105,7 @@ class Housekeeping:
         """At boot the node would have refused this Redis; a node that runs goes on, as stopping would save nothing."""
         try:
             if self._may_check_server:
-                self._may_check_server = check_server(self._caller.client)
+                self._may_check_server = check_server(self._caller.client, volatile_eviction=self._volatile_eviction)
         except RedisUnsuitable as error:
             return [str(error)]
         return []

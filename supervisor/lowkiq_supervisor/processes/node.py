@@ -17,6 +17,7 @@ from lowkiq.process.ending import finish
 from lowkiq.process.signals import SignalInbox
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import SharedPage
+from lowkiq_supervisor.directory import enter
 from lowkiq_supervisor.names import birth_of
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, HAS_SPLITTER
@@ -195,8 +196,10 @@ def refuse_a_splitter(options: Options) -> None:
 
 
 def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None]) -> OnState:
-    """In the forked process, before it runs: environment and title. Returns a beat that also shows in the title."""
+    """Sets the forked process up: environment, directory, title. Returns a beat that also shows in the title."""
     os.environ.update(environment)
+    if directory := environment.get("PWD"):
+        enter(directory)
     for name in VARIABLES:
         os.environ.pop(name, None)
     set_title(f"lowkiq: {title}")
