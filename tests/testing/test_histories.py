@@ -110,10 +110,6 @@ def deletes_instead_of_cancelling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history.ShardModel, "cancel", lambda self, layout, one: drop(self, layout, "queue", one))
 
 
-def forgets_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history.ShardModel, "resume", lambda self, layout: int(self.state.paused is not None))
-
-
 def runs_the_jobs_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     first_due = FakeNode._first_due
     monkeypatch.setattr(FakeNode, "_first_due", lambda self, until, only: first_due(self, until, None))
@@ -128,7 +124,7 @@ def tells_every_job_as_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         forgets_fewer, forgets_delays, hands_over_all_payloads, takes_larger_batches, takes_what_is_snoozed_for_done,
         loses_what_is_beside_a_spoiled_payload, has_time_go_by_unevenly, lets_what_is_held_run,
-        deletes_instead_of_cancelling, forgets_to_resume, runs_the_jobs_of_others, tells_every_job_as_fresh,
+        deletes_instead_of_cancelling, runs_the_jobs_of_others, tells_every_job_as_fresh,
     ],
 )  # fmt: skip
 def test_a_fake_that_deviates_is_found_out(
