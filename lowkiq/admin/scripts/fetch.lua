@@ -96,7 +96,7 @@ local function fetch(id)
   local job = {at, retry_count, error, deaths, waits or holder(id), tagged, 1}
   if held == '*' then
     job[7] = redis.call('ZCARD', payloads .. ':' .. id)
-    add_several(job, payloads .. ':' .. id)
+    if most > 0 then add_several(job, payloads .. ':' .. id) end -- a loop by steps of 0 would never end
   elseif most > 0 then
     add(job, split(held))
   end

@@ -1,4 +1,4 @@
-"""The line of a rate is told of once it has grown for a minute, whoever looks then."""
+"""What a look reads beside the numbers: why the first late job waits, and how the line of a rate grows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from lowkiq.queue import keys
 from tests.admin.alerts.test_emptied import Watcher
 from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
+
+
+def test_a_late_job_of_several_payloads_says_why_it_waits(app: Lowkiq) -> None:
+    driver = open_queue(app)
+    driver.push_payloads("1", 300)
+    driver.lease("host:1:abc", ttl=300)
+    tell_health(app, number_of_nodes=1, queues=["q"], waited_for={}, state="quiet")
+    (alert,) = Watcher(app)()
+    assert "node 0, which has shard 0, is quiet: it takes no new jobs" in alert.says
 
 
 def test_a_line_that_grows_is_told_of(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
