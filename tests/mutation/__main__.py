@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import random
@@ -15,9 +16,10 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import pytest
+from _pytest.main import pytest_runtestloop
 
 from tests.mutation.patching import Functions
 from tests.mutation.table import ROOT, Mutant, read_all
@@ -26,7 +28,8 @@ from tests.mutation.table import ROOT, Mutant, read_all
 LONGEST, KILLED_AFTER = 30, 100
 OPTIONS = (
     f"-x -q --capture sys -p no:cacheprovider -p no:rerunfailures -p no:valkey --timeout {LONGEST} "
-    "-W ignore::pytest.PytestUnknownMarkWarning -W ignore::pytest.PytestAssertRewriteWarning -o addopts=--import-mode=importlib"
+    "-W ignore::pytest.PytestUnknownMarkWarning -W ignore::pytest.PytestAssertRewriteWarning "
+    "-o addopts=--import-mode=importlib"
 )
 
 
@@ -48,7 +51,7 @@ class Result(NamedTuple):
 
 
 class Play:
-    """A plugin that plays mutants in the place of pytest's loop: each in a fork, which runs its tests until one fails."""
+    """A plugin that plays mutants in place of pytest's loop: each in a fork, which runs its tests until one fails."""
 
     def __init__(self, mutants: Sequence[Mutant], abreast: int, minutes: float, verbose: bool) -> None:
         self._mutants, self._abreast, self._verbose = mutants, abreast, verbose
@@ -101,21 +104,13 @@ class Play:
                 functions.patch(mutant)
             session.items = [item for test in mutant.tests for item in session.items if is_of(item, test)]
             assert session.items, "there are no such tests"
-            try:
-                _pytest_loop(session)
-            except (session.Failed, session.Interrupted):
-                pass
+            with contextlib.suppress(session.Failed, session.Interrupted):
+                pytest_runtestloop(session)
             session._setupstate.teardown_exact(None)
             return int(session.testsfailed > 0)
         except BaseException:  # noqa: BLE001 (a fork must not go on as its parent would)
             print(traceback.format_exc(), file=told, flush=True)
             return 4
-
-
-def _pytest_loop(session: pytest.Session) -> None:
-    from _pytest.main import pytest_runtestloop
-
-    pytest_runtestloop(session)
 
 
 def is_of(item: pytest.Item, test: str) -> bool:
@@ -132,9 +127,11 @@ def main() -> int:
     options = parser.parse_args()
     mutants = [one for one in read_all() if re.search(options.only, f"{one.room} {one.file} {one.says}")]
     if options.minutes < 1e6:
-        random.Random(date.today().toordinal()).shuffle(mutants)  # noqa: DTZ011, S311
+        random.Random(date.today().toordinal()).shuffle(mutants)  # noqa: DTZ011
     began = time.monotonic()
-    none = Mutant("none", "its tests pass without any", "", "", "", tuple(dict.fromkeys(t for m in mutants for t in m.tests)))
+    none = Mutant(
+        "none", "its tests pass without any", "", "", "", tuple(dict.fromkeys(t for m in mutants for t in m.tests))
+    )
     play = Play([none, *mutants], options.abreast, options.minutes, options.verbose)
     os.environ["CI"] = "true"  # what is random is the same in each process; and a tool that is missing fails its tests
     from hypothesis import Phase, settings

@@ -2,8 +2,8 @@
 Mutants of Python: Lowkiq with one plausible mistake in one of its modules, each of which a named test finds.
 
 Each .txt here is of one room. A line "@ FILE TESTS" says of which file the mutants behind it are, and what finds them.
-Each is a line that says what goes wrong; the tests that find it, indented, where these are others; the text that is taken
-out, after "- ", which is in its file once; and what stands in its place, after "+ ", nothing if there is no such line.
+Each is a line that says what goes wrong; the tests that find it, indented, where these are others; the text that is
+taken out, after "- ", which is in its file once; and what stands in its place, after "+ ", nothing if there is none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def once(source: str, text: str, instead: str, file: str) -> str:
 
 
 def read_all() -> list[Mutant]:
-    return [mutant for path in sorted(Path(__file__).parent.glob("*.txt")) for mutant in read(path.stem, path.read_text())]
+    return [
+        mutant for path in sorted(Path(__file__).parent.glob("*.txt")) for mutant in read(path.stem, path.read_text())
+    ]
 
 
 def read(room: str, text: str) -> Iterator[Mutant]:

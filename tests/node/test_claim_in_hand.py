@@ -1,4 +1,4 @@
-"""What a claim in hand tells of its jobs, and when: a ledger of what became of them and what Redis does not know yet."""
+"""What a claim in hand tells of its jobs, and when: a ledger of what became of them that Redis does not know yet."""
 
 from __future__ import annotations
 
@@ -87,7 +87,11 @@ def test_each_outcome_is_told_until_it_is_confirmed_and_not_again(hand: Hand) ->
         sent = hand.settle()
         assert sent
         rows = sent.outcome
-        assert [[row.id for row in some] for some in (rows.failed, rows.exhausted, rows.snoozed)] == [["a"], ["b"], ["c"]]
+        assert [[row.id for row in some] for some in (rows.failed, rows.exhausted, rows.snoozed)] == [
+            ["a"],
+            ["b"],
+            ["c"],
+        ]
         assert (rows.acked, rows.released, rows.rest) == (["d"], (), "keep")
     with pytest.raises(redis.ConnectionError):
         hand.claim.settled(sent, [redis.ConnectionError("away")])
@@ -253,7 +257,7 @@ def test_what_a_job_sets_is_its_own(hand: Hand) -> None:
     from contextvars import ContextVar
 
     seen, own = list[str](), ContextVar("own", default="")
-    hand.does = {id: lambda id=id: (seen.append(own.get()), own.set(id)) for id in "abcd"}
+    hand.does = dict.fromkeys("abcd", lambda: (seen.append(own.get()), own.set("set")))
     hand.perform()
     assert seen == [""] * 4
 

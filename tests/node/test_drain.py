@@ -106,7 +106,9 @@ def away(monkeypatch: pytest.MonkeyPatch, app: Lowkiq) -> Callable[[], None]:
 
 def test_a_drain_stops_all_and_gives_everything_back(draining: Draining, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[tuple[int, str]]()
-    monkeypatch.setattr(drain, "ask_to_foster", lambda caller, namespace, released, heirs, node: asked.append((len(released), node)))
+    monkeypatch.setattr(
+        drain, "ask_to_foster", lambda caller, namespace, released, heirs, node: asked.append((len(released), node))
+    )
     draining.drain.begin()
     assert (draining.told, draining.thread.is_stopping) == (["drain"], True)
     assert not draining.advance()

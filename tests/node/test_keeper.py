@@ -1,4 +1,4 @@
-"""The lease keeper's rounds, and what a node keeps of shards that it has left: by hand, on a clock that stands still."""
+"""The lease keeper's rounds, and what a node keeps of shards that it has left, by hand on a clock that stands still."""
 
 from __future__ import annotations
 
@@ -212,8 +212,12 @@ def test_a_foster_that_is_wanted_back_goes_and_nobody_waits_for_the_next_round(k
 
 def test_a_ring_during_a_round_is_followed_by_another(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, keeper = list[bool](), kept.keeper
-    rounds = iter([lambda: keeper.take_over(kept.leases[0]), keeper.stop])
-    monkeypatch.setattr(keeper, "_round", lambda: next(rounds)())
+    rounds = [keeper.stop, lambda: keeper.take_over(kept.leases[0])]
+
+    def round() -> None:
+        rounds.pop()()
+
+    monkeypatch.setattr(keeper, "_round", round)
     monkeypatch.setattr(keeper._wake, "wait", lambda _: waits.append(keeper._wake.is_set()))
     keeper.run()
     assert waits == [True, True]
@@ -232,9 +236,7 @@ def test_what_others_still_run_is_looked_for_until_none_does(kept: Kept, monkeyp
     assert (due[:2], due[2] <= 0, found) == ([math.inf, 3.0], True, [])
 
 
-def test_a_shard_of_which_nobody_knows_whether_it_was_left_is_still_ours(
-    kept: Kept, fail: Callable[..., None]
-) -> None:
+def test_a_shard_of_which_nobody_knows_whether_it_was_left_is_still_ours(kept: Kept, fail: Callable[..., None]) -> None:
     kept.round()
     epochs = [lease.epoch for lease in kept.leases]
     fail(redis.ConnectionError("away"), [redis.ConnectionError("away"), Released(0, None, "")])
@@ -274,9 +276,7 @@ def test_what_runs_of_a_shard_that_was_left_has_a_lease_of_its_own(kept: Kept, f
     assert lost == [ttl, round(ttl * 2 / 3, 3), ttl, None, None]
 
 
-def test_what_runs_of_a_shard_that_was_lost_before_it_was_left_is_lost(
-    kept: Kept, fail: Callable[..., None]
-) -> None:
+def test_what_runs_of_a_shard_that_was_lost_before_it_was_left_is_lost(kept: Kept, fail: Callable[..., None]) -> None:
     kept.round()
     lease, seen = kept.push(), list[bool]()
 

@@ -217,9 +217,7 @@ def test_a_node_that_dies_while_its_successor_boots_gives_it_its_place(slots: li
     assert replacing.rolls == [True, False]
 
 
-def test_recycling_whose_successor_fails_is_tried_again_after_the_delay(
-    slots: list[Slot], clock: list[float]
-) -> None:
+def test_recycling_whose_successor_fails_is_tried_again_after_the_delay(slots: list[Slot], clock: list[float]) -> None:
     replacing = Replacing(slots)
     replacing.recycle(slots[0], "old")
     beside = replacing.beside
