@@ -42,11 +42,12 @@ class Result(NamedTuple):
     told: str
 
     @property
-    def is_found(self) -> bool:
-        return self.code == 1
+    def is_good(self) -> bool:
+        return self.code == bool(self.mutant.file)
 
     def __str__(self) -> str:
-        how = {0: "NOT FOUND", 1: "found"}.get(self.code, f"NOT PLAYED ({self.code})")
+        words = {0: "NOT FOUND", 1: "found"} if self.mutant.file else {0: "passed", 1: "FAILED WITHOUT A MUTANT"}
+        how = words.get(self.code, f"NOT PLAYED ({self.code})")
         return f"{self.seconds:5.1f} s  {how}: {self.mutant.room}: {self.mutant.says}  {self.told}"
 
 
@@ -65,7 +66,7 @@ class Play:
         gc.freeze()
         for result in self._play(session, functions):
             self.results.append(result)
-            if self._verbose or not result.is_found:
+            if self._verbose or not result.is_good:
                 print(result, file=sys.__stdout__, flush=True)
         return True
 
@@ -141,7 +142,7 @@ def main() -> int:
     settings.load_profile("mutants")
     tests = dict.fromkeys(test for one in mutants for test in one.tests)
     code = pytest.main([*OPTIONS.split(), *tests], [play])
-    missed = [result for result in play.results if not result.is_found]
+    missed = [result for result in play.results if not result.is_good]
     rooms = ", ".join(f"{name} {count}" for name, count in Counter(one.mutant.room for one in play.results).items())
     found = f"{len(play.results) - len(missed)} of {len(play.results)} mutants found"
     print(f"{found} in {time.monotonic() - began:.0f} s: {rooms}")

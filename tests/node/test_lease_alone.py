@@ -114,8 +114,12 @@ def test_what_was_said_of_an_earlier_hold_does_not_count_for_the_next(lease: Lea
     assert asked.number > held.number, "it still tells of itself by its number"
     assert lease.answered(asked, Claim("2", asked.number)), "the shard was paused before"
     lease.in_hand = ()
+    lease.rest()
     own(lease, "3")
-    assert ask(lease).number == 1
+    asked = ask(lease)
+    lease.unanswered(lost)
+    assert (asked.number, lost.number, ask(lease).made.unheard) == (1, 1, ()), "the same number is another claim"
+    assert lease.answered(asked, Claim("3", asked.number)), "nobody has paused it since"
 
 
 def test_a_loss_is_news_once(lease: Lease) -> None:
@@ -168,12 +172,23 @@ def test_what_is_claimed_as_the_shard_is_paused_goes_back_with_the_next_claim(le
     assert lease.answered(asked, Claim("1", asked.number))
 
 
+def test_a_job_that_was_handed_over_before_the_pause_goes_back_with_the_next_claim(lease: Lease) -> None:
+    asked = ask(lease)
+    lease.answered(asked, None)
+    lease.rest()
+    assert lease.is_open
+    assert not lease.handed(Handed("1", asked.number, b"a", b"", b"0"), Claim("1", asked.number), Thread())  # type: ignore[arg-type]
+
+
 def test_nothing_is_asked_for_of_a_shard_that_is_wanted_or_lost(lease: Lease) -> None:
     lease.is_foster = True
     assert [lease.want(), lease.want()] == [True, False]
     assert lease.ask(1, SharedPage().seat(0)) is None
     lease.renewed(clock.monotonic())
-    assert ask(lease)
+    lease.is_foster = False
+    lease.renewed(clock.monotonic(), is_wanted=True)
+    assert not lease.want()
+    assert ask(lease), "it is the node's own"
     lease.lost("1")
     assert lease.ask(1, SharedPage().seat(0)) is None
 
