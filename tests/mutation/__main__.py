@@ -79,10 +79,10 @@ class Play:
         running: dict[int, tuple[Mutant, float, IO[str]]] = {}
         while running or (left and time.monotonic() < self._until):
             while left and len(running) < self._abreast:
-                mutant, told = left.pop(), tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (it is the process's)
+                mutant, output = left.pop(), tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (it is the process's)
                 if not (pid := os.fork()):
-                    os._exit(self._perform(session, functions, mutant, told))
-                running[pid] = mutant, time.monotonic(), told
+                    os._exit(self._perform(session, functions, mutant, output))
+                running[pid] = mutant, time.monotonic(), output
             for pid, (mutant, since, told) in list(running.items()):
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 seconds = time.monotonic() - since

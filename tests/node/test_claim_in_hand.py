@@ -93,6 +93,7 @@ def test_each_outcome_is_told_until_it_is_confirmed_and_not_again(hand: Hand) ->
             ["c"],
         ]
         assert (rows.acked, rows.released, rows.rest) == (["d"], (), "keep")
+    assert sent
     with pytest.raises(redis.ConnectionError):
         hand.claim.settled(sent, [redis.ConnectionError("away")])
     assert hand.claim.unsettled == list("abcd")

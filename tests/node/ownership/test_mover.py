@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq, clock
+from lowkiq.admin.resharding import note_moved
 from lowkiq.errors import Fenced
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership import following as following_module
@@ -86,10 +87,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[Mover]:
     return told
 
 
-def test_it_moves_all_rings_all_and_ends(bench: Bench, quick: list[Mover], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seconds", "most"), [(3600.0, 2), (-1.0, 99)])
+def test_it_moves_all_rings_all_and_ends(
+    bench: Bench, quick: list[Mover], monkeypatch: pytest.MonkeyPatch, seconds: float, most: int
+) -> None:
+    monkeypatch.setattr(mover_module, "NOTE", seconds)
     rung, mover = list[str](), bench.mover()
     monkeypatch.setattr(mover_module, "ring_all", lambda _, namespace: rung.append(namespace))
-    note_moved, noted = mover_module.note_moved, list[int]()
+    noted = list[int]()
     monkeypatch.setattr(mover_module, "note_moved", lambda *what: (noted.append(what[-1]), note_moved(*what))[1])
 
     def follow() -> None:
@@ -99,7 +104,7 @@ def test_it_moves_all_rings_all_and_ends(bench: Bench, quick: list[Mover], monke
     mover._beat_soon = follow
     mover._work()
     assert (bench.unfinished, quick, rung) == ([], [], [bench.namespace])
-    assert sum(noted) == 20 and len(noted) <= 3
+    assert sum(noted) == 20 and len(noted) <= most
 
 
 def test_of_two_movers_one_has_its_turn_until_that_lapses(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +144,9 @@ def test_a_shard_that_its_owner_has_is_waited_for(bench: Bench, quick: list[Move
 def test_shards_of_a_mover_that_is_dead_are_had_without_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     dead, mover = bench.mover("dead"), bench.mover()
     route = resharding.Route.of(bench.namespace, "q", bench.layout, 0)
-    assert dead._acquire(route)
-    assert mover._acquire(route) is None
+    epoch = dead._acquire(route)
+    assert epoch and mover._acquire(route) is None
+    next(resharding.steps(bench.app.caller, route, dead.owner, epoch))
     monkeypatch.setattr(Runtime, "dead_nodes", lambda _: [DeadNode("dead", ())])
     assert mover._acquire(route)
 
@@ -148,8 +154,10 @@ def test_shards_of_a_mover_that_is_dead_are_had_without_waiting(bench: Bench, mo
 def test_a_mover_that_is_told_to_end_gives_its_shard_back(bench: Bench) -> None:
     mover = bench.mover()
     mover.stop()
+    acquire_old, routes = mover._acquire, list[resharding.Route]()
+    mover._acquire = lambda route: (routes.append(route), acquire_old(route))[1]  # type: ignore[method-assign]
     mover._move("q", bench.layout)
-    assert bench.unfinished == [0, 1]
+    assert (bench.unfinished, len(routes)) == ([0, 1], 1)
     assert bench.mover("other")._acquire(resharding.Route.of(bench.namespace, "q", bench.layout, 0))
 
 
@@ -159,7 +167,7 @@ def test_the_lease_of_a_large_shard_is_renewed_and_its_loss_noticed(
     now, mover, renewed = [clock.monotonic()], bench.mover(), list[Any]()
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
 
-    def steps(*_: Any) -> Any:
+    def steps(*what: Any) -> Any:
         for _ in range(6):
             now[0] += TTL / 10
             yield 1
@@ -192,6 +200,7 @@ def test_an_error_of_one_queue_ends_neither_the_mover_nor_the_others(
     monkeypatch.setattr(mover, "_move", move)
     mover._work()
     assert (tried, quick) == (["q", "r"], [])
+    assert bench.runtime.outage.is_on is isinstance(error, redis.RedisError)
 
 
 def test_a_refused_acquire_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
