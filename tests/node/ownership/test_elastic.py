@@ -50,10 +50,6 @@ def placements(app: Lowkiq) -> dict[Any, Any]:
     return {**members.placements}
 
 
-def told(node: Here) -> tuple[str, list[Lease], Any]:
-    return "jobs", node.leases, node.elastic._members.known
-
-
 def busy(node: str, loads: dict[int, float]) -> Any:
     """A heartbeat, as far as it matters here."""
     return SimpleNamespace(node=node, loads={"jobs": loads})
@@ -132,21 +128,6 @@ def test_a_place_is_kept_for_an_hour(app: Lowkiq, monkeypatch: pytest.MonkeyPatc
         first.elastic()
         first.elastic.balance([busy("first", {}), busy("second", {})])
         assert placements(app).keys() == left
-
-
-def test_of_what_it_has_a_node_s_own_word_is_the_newest(app: Lowkiq) -> None:
-    """What the others have told of was before it acquired a shard, or lost one."""
-    first = Here(app, "first")
-    first.elastic()
-    first.acquire_part()
-    Members(app.caller, app.settings.namespace, "other").tell(Member(5, {"jobs": list(range(4))}))
-    first.elastic()
-    here = set(first.part)
-    assert len(here) == SHARDS // 2
-    for lease in first.leases:
-        if lease.shard.index not in here:
-            lease.epoch, lease.holder = None, "other"
-    assert {index for index, node in enumerate(first.elastic._deal(*told(first))) if node == "first"} == here
 
 
 def test_the_dead_are_dealt_nothing_and_are_told_of_once(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
