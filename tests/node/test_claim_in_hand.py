@@ -10,17 +10,20 @@ import redis
 
 from lowkiq import Bury, Lowkiq, Snooze, Worker, clock
 from lowkiq.errors import Moved
+from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.node.leases.claim_in_hand import Settle
+from lowkiq.node.leases.gate import Grant
 from lowkiq.node.leases.homes import Home, Homes
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.relief import Relief
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.places import Place
 from lowkiq.node.threads import leases_of
-from lowkiq.queue.claims import Handed
+from lowkiq.queue.claims import Handed, Spoiled
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import Shard
+from lowkiq.queue.rates import Unit
+from lowkiq.queue.shard import Failure, Shard
 from tests.node.driven import acquire, runtime_of, thread_of
 
 
@@ -117,6 +120,37 @@ def test_what_comes_while_a_settle_is_on_its_way_is_told_with_the_next(hand: Han
     assert ([row.id for row in sent.outcome.failed], sent.outcome.acked) == (["c"], ["b", "d"])
 
 
+def test_what_goes_back_while_a_settle_is_on_its_way_is_told_with_the_next(hand: Hand) -> None:
+    told = list[Any]()
+
+    def during() -> None:
+        sent = hand.settle()
+        hand.claim.give_back()
+        hand.confirm(sent)
+        told.append(hand.settle())
+
+    hand.does = {"b": during}
+    hand.perform()
+    assert [(sent.outcome.released, sent.outcome.acked) for sent in told] == [(("c", "d"), [])]
+
+
+def test_what_fails_before_it_has_started_is_news(hand: Hand) -> None:
+    """As the rate's `by` did."""
+    assert hand.settle() is None
+    hand.claim._note(Failures(failed=[Failure("a", 0, 1.0, "x")]))
+    assert hand.settle()
+
+
+def test_what_cannot_be_read_is_told_and_what_else_its_id_holds_goes_back(hand: Hand) -> None:
+    spoiled = Spoiled("b", b"x", "why")
+    hand.does = {"b": lambda: hand.claim._note(Failures(spoiled=[spoiled]))}
+    hand.perform()
+    sent = hand.settle()
+    assert sent
+    rows = sent.outcome
+    assert (rows.spoiled, rows.released, rows.acked) == ((spoiled,), ("b",), ["a", "c", "d"])
+
+
 def test_outcomes_wait_since_the_first(hand: Hand) -> None:
     began, seen = hand.now[0], list[float | None]()
 
@@ -131,6 +165,7 @@ def test_outcomes_wait_since_the_first(hand: Hand) -> None:
 
 def test_what_has_not_started_goes_back_and_what_runs_does_not(hand: Hand) -> None:
     def during() -> None:
+        assert hand.claim.take_back_call() is None, "a job of it runs"
         assert hand.claim.waits_since is not None
         since = hand.claim.waits_since
         hand.now[0] += 1e-6
@@ -201,6 +236,7 @@ def test_what_has_moved_meanwhile_is_told_to_its_new_homes(hand: Hand) -> None:
     assert sent
     assert hand.claim.settled(sent, [Moved("2:3:1")]) is None
     assert hand.claim.is_in_transit
+    assert hand.claim.unsettled == list("abcd"), "all is to be said again"
     assert {id for home in hand.claim.homes.all for id in home.ids or ()} == set("abcd")
     hand.claim.finish()
     assert hand.lease.runtime.in_transit == [hand.claim]
@@ -221,6 +257,13 @@ def test_a_batch_starts_only_while_all_that_it_needs_is_there(hand: Hand) -> Non
     hand.thread._is_stopping = True
     assert not claim.may_start_now(jobs)
     hand.thread._is_stopping = False
+    claim.is_rated = True
+    assert claim.may_start_now(jobs)
+    claim._granted = {"a": Grant(Unit("", "a"), False, hand.now[0], hand.now[0] + 1)}
+    assert claim.may_start_now(jobs)
+    hand.now[0] += 1
+    assert not claim.may_start_now(jobs), "what was granted is over"
+    claim.is_rated = False
     hand.now[0] = hand.lease.until
     assert not claim.may_start_now(jobs)
 
@@ -287,6 +330,7 @@ def test_what_is_handed_over_and_in_hand_already_does_not_run_beside_itself(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(hand.app.caller), "losses", 1)
+    monkeypatch.setattr(hand.lease, "handed", lambda *_: True)
     handed = Handed(hand.claim.epoch, hand.claim.number + 1, b"a", b"", b"0")
     assert ThreadClaim.of_ring(hand.lease, handed, hand.thread, hand.thread.seat) is None
 
