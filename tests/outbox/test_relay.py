@@ -150,6 +150,8 @@ def test_a_refused_row_stays_and_is_left_out_until_its_time(app, sync, monkeypat
     assert [one.id for one in store.rows] == [1, 2]
     ((id, (error, retry_at)),) = store.refused.items()
     assert id == 1 and "holds no job" in error and 0.9 < retry_at - before < 30
+    store.refused = {1: (error, time.time() - 1)}
+    assert relay.run_once() == 1, "it is refused again, and not before its time"
     store.lock.acquire()
     assert relay.run_once() is None
 
@@ -208,7 +210,7 @@ def test_it_goes_on_whatever_fails_and_hears_of_what_comes_during_a_turn(app, mo
     turns = [relay.stop, lambda: 0, lambda: 1 / 0, lambda: relay.wake() or 0, lambda: 2]
     monkeypatch.setattr(relay, "run_once", lambda: (turns.pop()(),)[0])
     monkeypatch.setattr(relay._woken, "wait", lambda seconds: told.append((seconds, relay._woken.is_set())))
-    monkeypatch.setattr(relay._stopped, "wait", lambda seconds: told.append(seconds))
+    monkeypatch.setattr(relay._stopped, "wait", told.append)
     relay.run()
     assert (told, turns) == ([(600, True), 0.1, (600, False)], [])
     assert relay._woken.is_set(), "a stop ends its rest"
