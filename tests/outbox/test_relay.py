@@ -231,10 +231,10 @@ def test_it_is_started_once_and_its_end_is_waited_for(app, monkeypatch):
     monkeypatch.setattr(thread, "join", lambda: (going.set(), threading.Thread.join(thread)))
     relay.stop()
     assert not thread.is_alive() and turns == [thread]
-    monkeypatch.setattr(relay, "run_once", relay.stop)
+    monkeypatch.setattr(relay, "run_once", lambda: (turns.append(threading.current_thread()), relay.stop())[1])
     relay.start()
-    wait_until(lambda: relay._thread is None)
-    assert relay._stopped.is_set()
+    wait_until(lambda: len(turns) == 2 and not turns[1].is_alive())
+    assert (relay._thread, relay._rest._errors) == (None, 0), "it does not wait for itself"
 
 
 class TestCommand:
