@@ -287,7 +287,7 @@ def test_what_runs_of_a_shard_that_was_left_has_a_lease_of_its_own(kept: Kept, f
             kept.now[0] += 1
             return run_all(calls)
 
-        kept.app.caller.run_all = run_slowly  # type: ignore[method-assign]
+        kept.app.caller.run_all = run_slowly  # type: ignore[method-assign, assignment]
         kept.away.leave([lease])  # takes a second
         kept.app.caller.run_all = run_all  # type: ignore[method-assign]
         look()
