@@ -14,7 +14,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-rare docs chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long test-rare docs mutants chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -34,6 +34,9 @@ test-rare: $(VENV)/.for-dev ## run the tests that a shorter one speaks for: all 
 docs: $(VENV)/.for-dev ## build the documentation site into build/site, every warning an error
 	@$(BIN)/python -m sphinx -c docs -b html -d build/doctrees -E -W --keep-going -q $(ARGS) . build/site
 	@echo "build/site/index.html"
+
+mutants: $(VENV)/.for-dev ## play Lowkiq with one mistake in it: its tests must find each (MINUTES=2: some, ARGS='--only leases')
+	@$(BIN)/python -m tests.mutation $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 chaos: $(VENV)/.for-dev ## inject random faults and audit every job (MINUTES=2, ARGS='--on cluster --seed 7')
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2) $(ARGS)

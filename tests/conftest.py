@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
@@ -27,6 +28,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Of each connection redis-py tells the server its version, and parses the package's metadata for it.
 importlib.metadata.version = functools.cache(importlib.metadata.version)
+
+# How long an example takes is the machine's affair. In CI hypothesis thinks so by itself, and is not random.
+if "CI" not in os.environ:
+    hypothesis.settings.register_profile("patient", deadline=None)
+    hypothesis.settings.load_profile("patient")
 
 _numbers = itertools.count()
 TESTS = Path(__file__).parent

@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
+import redis
 
 from lowkiq import Lowkiq, PushFailed
 from lowkiq.outbox import Relay, Row, advisory_key, file_lock, send
+from lowkiq.outbox.relay import Rest
 from tests.support import SOURCES, wait_until
 
 
@@ -138,6 +141,100 @@ def test_numbers_of_locks_are_bigints_and_stay_as_they_are():
     assert advisory_key("relay", "lowkiq_outbox") == -213494803240926263
     assert all(-(2**63) <= advisory_key(str(n)) < 2**63 for n in range(100))
     assert advisory_key("a", "b") != advisory_key("ab")
+
+
+def test_a_refused_row_stays_and_is_left_out_until_its_time(app, sync, monkeypatch):
+    store = ListStore(Row(1, "sync", "17", "{"), row(2), row(3, "18"))
+    relay, before = Relay(app, store), time.time()
+    assert [relay.run_once(), relay.run_once()] == [2, 0]
+    assert [one.id for one in store.rows] == [1, 2]
+    ((id, (error, retry_at)),) = store.refused.items()
+    assert id == 1 and "holds no job" in error and 0.9 < retry_at - before < 30
+    store.refused = {1: (error, time.time() - 1)}
+    assert relay.run_once() == 1, "it is refused again, and not before its time"
+    store.lock.acquire()
+    assert relay.run_once() is None
+
+
+def pushing(app, monkeypatch, answer):
+    """Has pushes go as `answer` says, which is given the ids; returns the ids of those that went well."""
+    sent = []
+
+    def push(queue, jobs):
+        ids = [job.id.decode() for job in jobs]
+        if error := answer(ids):
+            raise error
+        sent.append(ids)
+
+    monkeypatch.setattr(app, "push_validated", push)
+    return sent
+
+
+def failed(cause):
+    error = PushFailed("refused")
+    error.__cause__ = cause
+    return error
+
+
+def test_what_redis_refuses_of_one_id_keeps_back_no_other(app, sync, monkeypatch):
+    refusal = failed(redis.ResponseError("ERR too large"))
+    sent = pushing(app, monkeypatch, lambda ids: refusal if "18" in ids else None)
+    outcome = send(app, [row(1), row(2, "18"), row(3, "18"), row(4), Row(5, "sync", "19", "{")])
+    assert sent == [["17", "17"]]
+    assert [one.id for one in outcome.sent] == [1, 4]
+    assert sorted(one.id for one, _ in outcome.rejected) == [2, 5], "what is behind a refused row stays as it is"
+
+
+@pytest.mark.parametrize("cause", [redis.ConnectionError("away"), redis.exceptions.OutOfMemoryError("OOM"), None])
+def test_a_redis_that_is_not_well_refuses_no_row(app, sync, monkeypatch, cause):
+    pushing(app, monkeypatch, lambda _: failed(cause))
+    with pytest.raises(PushFailed):
+        send(app, [row(1), row(2, "18")])
+    refusal = failed(redis.ResponseError("ERR"))
+    pushing(app, monkeypatch, lambda ids: refusal if len(ids) > 1 else failed(cause))
+    with pytest.raises(PushFailed):
+        send(app, [row(1), row(2, "18")])
+
+
+def test_a_relay_rests_longer_after_each_error_and_not_while_there_is_more():
+    rest = Rest(5.0)
+    assert [rest.after(3), rest.after(0), rest.after(None)] == [0.0, 5.0, 5.0]
+    waits = [rest.after_error(ValueError("x")) for _ in range(9)]
+    assert waits[:4] == [0.1, 0.2, 0.4, 0.8] and waits[-1] == 10
+    rest.after(1)
+    assert rest.after_error(ValueError("x")) == 0.1
+
+
+def test_it_goes_on_whatever_fails_and_hears_of_what_comes_during_a_turn(app, monkeypatch):
+    relay, told = Relay(app, ListStore(), every=600), []
+    turns = [relay.stop, lambda: 0, lambda: 1 / 0, lambda: relay.wake() or 0, lambda: 2]
+    monkeypatch.setattr(relay, "run_once", lambda: (turns.pop()(),)[0])
+    monkeypatch.setattr(relay._woken, "wait", lambda seconds: told.append((seconds, relay._woken.is_set())))
+    monkeypatch.setattr(relay._stopped, "wait", told.append)
+    relay.run()
+    assert (told, turns) == ([(600, True), 0.1, (600, False)], [])
+    assert relay._woken.is_set(), "a stop ends its rest"
+
+
+def test_it_is_started_once_and_its_end_is_waited_for(app, monkeypatch):
+    relay, going, turns = Relay(app, ListStore(), every=600), threading.Event(), []
+
+    def turn():
+        turns.append(threading.current_thread())
+        going.wait(60)
+        return 0
+
+    monkeypatch.setattr(relay, "run_once", turn)
+    thread = relay.start()._thread
+    assert relay.start()._thread is thread
+    wait_until(lambda: turns)
+    monkeypatch.setattr(thread, "join", lambda: (going.set(), threading.Thread.join(thread)))
+    relay.stop()
+    assert not thread.is_alive() and turns == [thread]
+    monkeypatch.setattr(relay, "run_once", lambda: (turns.append(threading.current_thread()), relay.stop())[1])
+    relay.start()
+    wait_until(lambda: len(turns) == 2 and not turns[1].is_alive())
+    assert (relay._thread, relay._rest._errors) == (None, 0), "it does not wait for itself"
 
 
 class TestCommand:

@@ -151,3 +151,11 @@ def test_a_person_who_asks_for_it_begins_anew() -> None:
         slot.ended(End(1))
     slot.forget()
     assert slot.ended(End(1)).delay == 0.5
+
+
+def test_a_person_who_asks_for_it_begins_anew_with_strict_too() -> None:
+    slot, _ = history(RestartPolicy(strict=True))
+    for _ in range(4):
+        slot.ended(End(1))
+    slot.forget()
+    assert slot.ended(End(1)).action is Action.RESTART

@@ -47,10 +47,8 @@ class HangLimits:
     def enforce(self, slots: list[Slot]) -> None:
         now = time.monotonic()
         for slot, child, limit in self._watched(slots):
-            if now - child.last_sign < limit:
-                child.silent_at = None
-            elif child.silent_at is None:
-                child.silent_at = now
+            if child.silent_at is None:
+                child.silent_at = now if now - child.last_sign >= limit else None
             elif now >= child.silent_at + min(SECOND_CHANCE, limit):
                 silence = now - child.last_sign
                 child.ended_for = f"hung, no beat for {silence:.1f} s"

@@ -69,8 +69,25 @@ def test_shards_change_places_only_with_others_of_their_queue() -> None:
 
 @pytest.mark.parametrize("load", [LEAST_BUSY * 0.9, 0.0])
 def test_nodes_that_are_mostly_idle_are_left_alone(load: float) -> None:
-    loads = {"a": {("q", 0): load * 10, ("q", 1): 0.0}, "b": {("q", 2): 0.0, ("q", 3): 0.0}}
+    loads = {"a": {("q", 0): load * 5, ("q", 1): load * 5}, "b": {("q", 2): 0.0, ("q", 3): 0.0}}
     assert balance(loads, {"a": 5, "b": 5}, ()) == {}
+
+
+def test_so_are_those_that_are_busier_by_little() -> None:
+    loads = {"a": {("q", 0): 1.1, ("q", 1): 1.1}, "b": {("q", 2): 0.9, ("q", 3): 0.9}}
+    assert balance(loads, {"a": 5, "b": 5}, ()) == {}
+
+
+def test_a_hot_shard_goes_and_the_coldest_comes() -> None:
+    loads = {"a": {("q", 0): 5.0, ("q", 1): 5.0}, "b": {("q", 2): 3.0, ("q", 3): 0.0}}
+    assert balance(loads, {"a": 5, "b": 5}, ()) == {("q", 0): "b", ("q", 3): "a"}
+
+
+def test_what_has_just_moved_stays_and_two_hot_ones_go_to_two_nodes() -> None:
+    loads = skewed("b")
+    first = balance(loads, WEIGHTS, ())
+    assert len(first) == 4 and len({*first.values()} - {"b"}) == 2
+    assert not first.keys() & balance(loads, WEIGHTS, first).keys()
 
 
 def test_one_shard_that_keeps_a_node_busy_by_itself_is_not_sent_around() -> None:
@@ -82,3 +99,5 @@ def test_a_node_of_more_threads_may_do_more() -> None:
     loads = {"a": {("q", 0): 2.0, ("q", 1): 2.0}, "b": {("q", 2): 1.0, ("q", 3): 1.0}}
     assert balance(loads, {"a": 10, "b": 5}, ()) == {}
     assert balance(loads, {"a": 5, "b": 10}, ())
+    loads = {"a": {("q", at): 1.0 for at in range(4)}, "b": {("q", at): 1.3 for at in range(4, 7)}}
+    assert balance(loads, {"a": 10, "b": 5}, ()), "b has less to do, and fewer threads"

@@ -98,3 +98,8 @@ def test_two_that_change_places_move_no_other() -> None:
     one, other = before.index("a"), before.index("b")
     after = deal("q", 30, weights, before, {one: "b", other: "a"})
     assert [shard for shard in range(30) if before[shard] != after[shard]] == sorted([one, other])
+
+
+def test_what_is_placed_counts_within_a_node_s_share() -> None:
+    dealt = deal("q", 40, dict.fromkeys("abcd", 5), [None] * 40, dict.fromkeys(range(5), "a"))
+    assert set(sizes(dealt).values()) == {10}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,10 @@ from lowkiq.admin.beats.members import Member, Members
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.node import Node
-from lowkiq.node.ownership.elastic import REST, Elastic
+from lowkiq.node.ownership import elastic
+from lowkiq.node.ownership.elastic import KEPT, REST, Elastic
 from lowkiq.node.threads import leases_of
+from lowkiq.shared_page import DeadNode
 from tests.node.driven import acquire, runtime_of
 
 SHARDS = 8
@@ -47,6 +50,12 @@ class Here:
         for lease in self.leases:
             if not lease.is_foster:
                 acquire(lease)
+
+
+def placements(app: Lowkiq) -> dict[Any, Any]:
+    members = Members(app.caller, app.settings.namespace, "look")
+    members.tell(None)
+    return {**members.placements}
 
 
 def busy(node: str, loads: dict[int, float]) -> Any:
@@ -139,9 +148,45 @@ def test_the_hottest_changes_places_with_a_cold_one_and_both_rest(app: Lowkiq) -
     hot = next(iter({*mine} - {*first.part}))
     assert hot in second.part
     # Nothing has moved yet, and what was told is still told: nobody moves what is on its way.
+    placed = placements(app)
     first.elastic.balance(beats)
     first.elastic()
     assert hot not in first.part and len({*mine} - {*first.part}) <= 2
+    assert placed.items() <= placements(app).items()
+
+
+def test_a_place_is_kept_for_an_hour(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Here(app, "first"), Here(app, "second")
+    for node in (first, second, first):
+        node.elastic()
+    for node in (first, second):
+        node.acquire_part()
+        node.elastic()
+    first.elastic()
+    beats = [busy("first", dict.fromkeys(first.part, 1.0)), busy("second", dict.fromkeys(second.part, 0.1))]
+    first.elastic.balance(beats)
+    placed = placements(app)
+    assert placed
+    for seconds, left in ((KEPT - 60, placed.keys()), (KEPT + 60, set[Any]())):
+        at = time.time() + seconds
+        monkeypatch.setattr(elastic, "redis_time", lambda _, at=at: at)
+        first.elastic()
+        first.elastic.balance([busy("first", {}), busy("second", {})])
+        assert placements(app).keys() == left
+
+
+def test_the_dead_are_dealt_nothing_and_are_told_of_once(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, told = Here(app, "first"), list[set[str]]()
+    Members(app.caller, app.settings.namespace, "dead").tell(Member(5, {"jobs": [0]}))
+    first.elastic()
+    assert len(first.part) < SHARDS
+    leave = first.elastic._members.leave
+    monkeypatch.setattr(first.elastic._members, "leave", lambda names: (told.append(set(names)), leave(names))[1])
+    monkeypatch.setattr(type(first.leases[0].runtime), "dead_nodes", lambda _: [DeadNode("dead", ())])
+    for _ in range(2):
+        first.elastic()
+    assert first.part == list(range(SHARDS))
+    assert told == [{"dead"}, set()]
 
 
 def test_a_place_is_for_as_long_as_its_node_is_there(app: Lowkiq) -> None:

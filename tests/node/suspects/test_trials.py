@@ -143,3 +143,55 @@ def test_the_place_of_a_dead_node_is_free_again() -> None:
     page.close()
     assert not tree.is_busy
     assert SharedPage(tree).place == page.place
+
+
+def test_who_has_ended_and_who_waits_keeps_nobody_from_being_alone(nodes: list[Trials]) -> None:
+    tried, other, entered = Worker(), Worker(), threading.Event()
+    assert nodes[1].enter(other)
+    assert nodes[0]._tree.is_busy
+    nodes[1].leave(other)
+    assert not nodes[0]._tree.is_busy
+    assert nodes[0].begin(tried, trials.TRIED) == 0.0
+    thread = threading.Thread(target=lambda: nodes[1].enter(other) and entered.set())
+    thread.start()
+    wait_until(lambda: nodes[0]._tree.is_wanted)
+    wait_until(lambda: not nodes[0]._tree.is_busy)
+    nodes[0].end(tried)
+    assert entered.wait(5)
+    thread.join()
+
+
+@pytest.mark.parametrize("suspect", [SUSPECT, None])
+def test_the_tree_is_closed_for_as_long_as_one_is_alone_and_no_longer(
+    nodes: list[Trials], monkeypatch: pytest.MonkeyPatch, suspect: Suspect | None
+) -> None:
+    tree, tried, now = nodes[0]._tree, Worker(), [clock.monotonic()]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    nodes[0].begin(tried, trials.TRIED)
+    assert tree.is_closed
+    nodes[0].run(tried, suspect)
+    for _ in range(10):
+        assert tree.is_closed is bool(suspect)
+        assert nodes[0].overdue() is None, "nobody waits"
+        now[0] += 1
+        nodes[0].look()
+    nodes[0].end(tried)
+    assert not tree.is_closed
+    assert nodes[0]._tried is None
+
+
+def test_once_others_have_waited_for_a_second_the_tree_is_open(
+    nodes: list[Trials], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, now = nodes[0]._tree, [clock.monotonic()]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    nodes[0].begin(Worker(), trials.TRIED)
+    nodes[0].run(Worker(), SUSPECT)
+    tree.want()
+    assert nodes[0].overdue() is None
+    now[0] += trials.QUIET
+    assert nodes[0].overdue() is SUSPECT
+    nodes[0].share(Suspect(Held(), "another"))
+    assert tree.is_closed
+    nodes[0].share(SUSPECT)
+    assert not tree.is_closed

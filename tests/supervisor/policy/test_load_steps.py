@@ -122,9 +122,10 @@ def test_a_steady_load_is_followed_once_and_never_back(work: int, start: int) ->
     assert all(at < 500 for at, _ in machine.steps), "it comes to rest"
 
 
-def test_after_a_sleep_of_the_machine_it_begins_anew(machine: Machine) -> None:
+@pytest.mark.parametrize("seconds", [30, 3600])
+def test_after_a_sleep_of_the_machine_it_begins_anew(machine: Machine, seconds: float) -> None:
     machine.run(GROW_AFTER, all_of(FULL))
-    machine.now += 3600
+    machine.now += seconds
     assert machine.run(GROW_AFTER, all_of(FULL)) == []
     assert len(machine.run(1, all_of(FULL))) == 1
 
