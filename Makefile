@@ -10,11 +10,11 @@ PYTHONS := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # Most tests wait for processes and clocks: more of them than there are cores. Their order is tests/conftest.py's.
-ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
+ABREAST := --abreast 6
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-rare docs chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long test-rare flaky docs chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,6 +30,9 @@ test-long: $(VENV)/.for-dev ## run the long ones: whole supervisors, browsers, C
 
 test-rare: $(VENV)/.for-dev ## run the tests that a shorter one speaks for: all junk, a year of minutes, 500 histories
 	@$(BIN)/python -m pytest $(ABREAST) -m rare $(ARGS)
+
+flaky: $(VENV)/.for-dev ## repeat the tests on a busy machine, and name those that fail (N=20, ARGS='tests/node')
+	@$(BIN)/python -m tests.flaky $(or $(N),20) $(ARGS)
 
 docs: $(VENV)/.for-dev ## build the documentation site into build/site, every warning an error
 	@$(BIN)/python -m sphinx -c docs -b html -d build/doctrees -E -W --keep-going -q $(ARGS) . build/site
@@ -109,7 +112,7 @@ lock: $(VENV)/.for-dev ## renew the image's locks from pyproject.toml (ARGS=--up
 	    | $(LOCK) --output-file requirements-build.lock - >/dev/null
 
 test-deploy: $(VENV)/.for-dev ## boot a machine, build the image, roll out slowly (as root on Debian; minutes)
-	@LOWKIQ_TEST_DEPLOY=1 LOWKIQ_TEST_MIN_READY=10 $(BIN)/python -m pytest -n 2 --dist loadfile tests/deploy $(ARGS)
+	@LOWKIQ_TEST_DEPLOY=1 LOWKIQ_TEST_MIN_READY=10 $(BIN)/python -m pytest --abreast 2 tests/deploy $(ARGS)
 
 clean: ## remove everything make has made; queues in .lowkiq stay
 	@rm -rf $(VENV) .venv-peers dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.metadata
 import itertools
 import os
@@ -12,14 +13,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
-from xdist.scheduler import LoadFileScheduling
+from hypothesis import HealthCheck
 
 from lowkiq import Lowkiq
+from tests.abreast import run_abreast
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer, running_redis
 from tests.transport.kinds.kinds import kind_wanted, leave_out, of_kind
+
+# The objects of eight thousand tests stay until the end: the collector looks through them once. Each node that starts
+# here would have it look through them again, and what it leaves alone is so for no longer than the node runs.
+gc.disable()
 
 # Hundreds of processes import the same modules: they are compiled once, also where a container forbids it.
 sys.dont_write_bytecode = False
@@ -28,10 +35,16 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Of each connection redis-py tells the server its version, and parses the package's metadata for it.
 importlib.metadata.version = functools.cache(importlib.metadata.version)
 
+# How long an example takes is the machine's affair; and what a test's application has from one to the next, its own.
+hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[
+    HealthCheck.too_slow, HealthCheck.function_scoped_fixture,
+])  # fmt: skip
+hypothesis.settings.load_profile("tests")
+
 _numbers = itertools.count()
 TESTS = Path(__file__).parent
-#: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
-SHARE_THE_MACHINE = {
+#: Directories whose tests mostly wait, for processes, threads and clocks.
+WAITING = {
     "benchmarks", "browser", "deploy", "doctor", "fastapi", "faults", "node", "supervisor", "transport", "web",
 }  # fmt: skip
 #: What starts whole supervisors, browsers, frameworks' servers, databases or type checkers, again and again:
@@ -71,18 +84,22 @@ PARTS = {
 }
 
 
-class Parts(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives processes whole files, or parts of long ones."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = str(super()._split_scope(nodeid))
-        part = zlib.crc32(nodeid.encode()) % PARTS.get(file.removeprefix("tests/"), 1)
-        return f"{file} {part}"
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--abreast", type=int, default=1, help="processes that run tests, each whole files")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts | None:
-    return Parts(config, log) if config.option.dist == "loadfile" else None
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    processes = session.config.option.abreast
+    if processes == 1 or session.config.option.collectonly or session.testsfailed:
+        return None
+    run_abreast(session, processes, _part)
+    return True
+
+
+def _part(item: pytest.Item) -> tuple[str, int]:
+    file = item.path.relative_to(TESTS).as_posix()
+    return file, zlib.crc32(item.nodeid.encode()) % PARTS.get(file, 1)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -98,21 +115,24 @@ def _is_long(path: Path) -> bool:
 @pytest.hookimpl(tryfirst=True)  # before those are left out that are not asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, marks what is long, and has tests that share the machine tried
-    once more when they fail: the summary names them, to be mended. A rule about jobs (queue, admin, unit …) that fails
+    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, and marks what is long. No test is tried twice: one that fails
     once is broken.
     """
     leave_out(items)
     items[:] = _interleaved(items)
     for item in items:
-        room = _room(item)
         if _is_long(item.path):
             item.add_marker(pytest.mark.long)
-        if room in SHARE_THE_MACHINE:
-            item.add_marker(pytest.mark.flaky(reruns=1))
         # One that hangs as its page is closed is not waited for as long as others.
-        if room == "browser" and not item.get_closest_marker("timeout"):
+        if _room(item) == "browser" and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(100))
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    gc.unfreeze = lambda: None
 
 
 def _room(item: pytest.Item) -> str:
@@ -130,7 +150,7 @@ def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
         files.setdefault(item.path, []).append(item)
     sides: tuple[list[tuple[float, list[pytest.Item]]], ...] = ([], [])
     for side, waits in zip(sides, (True, False), strict=True):
-        own = [file for file in files.values() if (_room(file[0]) in SHARE_THE_MACHINE) is waits]
+        own = [file for file in files.values() if (_room(file[0]) in WAITING) is waits]
         own.sort(key=lambda file: len(file) * _seconds(file[0]), reverse=True)
         side += [(place / len(own), file) for place, file in enumerate(own)]
     return [item for _, file in sorted((*sides[0], *sides[1]), key=lambda each: each[0]) for item in file]

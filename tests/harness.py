@@ -16,12 +16,12 @@ import psutil
 
 from lowkiq_supervisor.control.client import ask
 from tests import warm
-from tests.support import ROOT, SOURCES, SUPERVISOR, wait_until
+from tests.support import BUDGET, ROOT, SOURCES, SUPERVISOR, wait_until
 
 SCRIPT = ROOT / "tests/supervisor/supervised.py"
 ENVIRONMENT = {"PYTHONPATH": SOURCES, "PATH": os.environ["PATH"], "TERM": "xterm"}
 #: Seconds that a supervisor may take to end.
-PATIENCE = 60.0
+PATIENCE = BUDGET
 
 
 def state_dir(directory: Path) -> Path:

@@ -105,7 +105,7 @@ def test_work_that_piles_up_brings_nodes_and_rest_sends_them_away(project: Proje
         assert len(supervisor.events("sent_away")) == 0
         wait_until(
             lambda: supervisor.events("scaling")[-1]["to"] == 1 and not status(project.directory)["beside"],
-            "one node again", within=120, every=0.2,
+            "one node again", every=0.2,
         )  # fmt: skip
         supervisor.end()
     assert_nothing_is_lost(project.done(), 100, payload + 1)

@@ -226,7 +226,7 @@ def test_a_thousand_batches_leave_nothing_behind(isolated: Callable[..., Isolate
     def work(first: int, count: int) -> tuple[int, int, int]:
         deaths: list[dict[str, Any]] = [{"id": f"d{first + n}", "payload": {"exit": 1}} for n in range(10)]
         nodes.push(*({"id": f"{n}", "payload": {}} for n in range(first, first + count)), *deaths)
-        wait_until(lambda: nodes.metrics().processed >= first + count, within=120)
+        wait_until(lambda: nodes.metrics().processed >= first + count)
         nodes.worker.actions.delete([job["id"] for job in deaths])
         nodes.until_done()
         wait_until(lambda: len(helpers_of(node)) <= 2)
