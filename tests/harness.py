@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -79,9 +79,12 @@ class Supervised:
         return cls(directory, [str(SCRIPT), behaviour, json.dumps(options)], environment, wrapper)
 
     @classmethod
-    def main(cls, directory: Path, *arguments: str, **environment: str) -> Supervised:
-        """One with real nodes, as people start it."""
-        return cls(directory, [*SUPERVISOR, *arguments], {"LOWKIQ_SOAK": "0"} | environment)
+    def main(
+        cls, directory: Path, *arguments: str, constants: Mapping[str, float] | None = None, **environment: str
+    ) -> Supervised:
+        """One with real nodes, as people start it; but for `constants`, such as {"policy.load.GROW_AFTER": 1}."""
+        start = [str(ROOT / "tests/supervisor/hasty.py"), json.dumps(constants)] if constants else SUPERVISOR
+        return cls(directory, [*start, *arguments], {"LOWKIQ_SOAK": "0"} | environment)
 
     @classmethod
     def running(cls, behaviour: str, directory: Path, **options: Any) -> Supervised:

@@ -16,7 +16,7 @@ from lowkiq import Lowkiq
 from lowkiq_supervisor.control.client import ask
 from lowkiq_supervisor.errors import CommandRefused
 from tests.harness import Supervised, state_dir, status
-from tests.support import ROOT, RedisServer, wait_until
+from tests.support import RedisServer, wait_until
 
 APP = """
 import json, os, time
@@ -62,8 +62,8 @@ class Project:
         self.worker = self.app.worker(shards_count=12)(work)
 
     def supervise(self, *arguments: str, **environment: str) -> Supervised:
-        given = [str(ROOT / "tests/supervisor/hasty.py"), json.dumps(HASTY), "-r", "shop", *arguments]
-        return Supervised(self.directory, given, {"LOWKIQ_SOAK": "0"} | self.environment | environment)
+        given = self.environment | environment
+        return Supervised.main(self.directory, "-r", "shop", *arguments, constants=HASTY, **given)
 
     def push(self, ids: int, payload: int) -> None:
         self.worker.perform_async([{"id": f"id-{number}", "payload": payload} for number in range(ids)])

@@ -28,8 +28,6 @@ from tests.web.reading import read
 from tests.web.test_alerts import remember
 
 NODE = "host:1:abc"
-#: Seconds for a view, whose snapshots and looks at Redis's configuration are kept for a while.
-WITHIN = 15.0
 
 
 def beat(app: Lowkiq, **facts: Any) -> None:
@@ -226,7 +224,7 @@ def test_an_alert_is_told_everywhere_with_its_next_step_and_goes(
     if kind == "no nodes":
         app.redis().delete(keys.nodes(app.settings.namespace))
     MADE[kind](app)
-    wait_until(lambda: all(told == [kind] for told in surfaces.tell().values()), within=WITHIN, every=0.2)
+    wait_until(lambda: all(told == [kind] for told in surfaces.tell().values()), every=0.2)
     (alert,) = app.nodes().alerts
     assert alert.since is not None and alert.do and (alert.where or alert.command)
     (line,) = [line for line in surfaces.doctor().splitlines() if line.endswith(f" -> {alert.do}")]
@@ -240,6 +238,6 @@ def test_an_alert_is_told_everywhere_with_its_next_step_and_goes(
     }  # since when, without a note
     assert not is_known or re.search(r" \(for \d+", line), line
     ENDED.get(kind, no_queue)(app)
-    wait_until(lambda: not any(surfaces.tell().values()), within=WITHIN, every=0.2)
+    wait_until(lambda: not any(surfaces.tell().values()), every=0.2)
     assert alert.do not in surfaces.doctor()
     app.close()
