@@ -17,7 +17,7 @@ from tests.queue.model.virtual_clock import VirtualClock
 from tests.testing.histories import check_history, load
 
 #: Histories in every run of the tests; and in the rare one.
-SOME, ALL = 100, 500
+SOME, ALL = 40, 500
 
 
 @pytest.fixture
