@@ -79,11 +79,16 @@ class Supervised:
         return cls(directory, [str(SCRIPT), behaviour, json.dumps(options)], environment, wrapper)
 
     @classmethod
-    def main(
-        cls, directory: Path, *arguments: str, constants: Mapping[str, float] | None = None, **environment: str
+    def main(cls, directory: Path, *arguments: str, **environment: str) -> Supervised:
+        """One with real nodes, as people start it."""
+        return cls(directory, [*SUPERVISOR, *arguments], {"LOWKIQ_SOAK": "0"} | environment)
+
+    @classmethod
+    def with_constants(
+        cls, constants: Mapping[str, float], directory: Path, *arguments: str, **environment: str
     ) -> Supervised:
-        """One with real nodes, as people start it; but for `constants`, such as {"policy.load.GROW_AFTER": 1}."""
-        start = [str(ROOT / "tests/supervisor/hasty.py"), json.dumps(constants)] if constants else SUPERVISOR
+        """The same, but for constants such as {"policy.load.GROW_AFTER": 1}."""
+        start = [str(ROOT / "tests/supervisor/hasty.py"), json.dumps(constants)]
         return cls(directory, [*start, *arguments], {"LOWKIQ_SOAK": "0"} | environment)
 
     @classmethod

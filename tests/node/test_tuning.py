@@ -40,7 +40,7 @@ def test_the_collector_leaves_what_boot_has_made_alone_until_the_node_ends(
 ) -> None:
     """Else claimed jobs make it look at all modules again and again, which costs a third of a node's speed."""
     frozen, ends = gc.get_freeze_count(), list[None]()
-    made = [[] for _ in range(10_000)]
+    made = [[number] for number in range(10_000)]
     monkeypatch.setattr(gc, "unfreeze", lambda: ends.append(None))  # the tests' own objects stay frozen
     assert seen_by_a_job(app)[0] >= frozen + len(made)
     assert len(ends) == 1

@@ -137,7 +137,7 @@ def test_what_only_a_person_can_mend_ends_the_first_boot_with_3(project: Path, c
 )
 def test_an_app_that_is_not_there_is_named_and_the_exit_is_3(project: Path, module: str, message: str) -> None:
     constants = {"processes.check.CHECK_TIME": 200.0}
-    with Supervised.main(project, "--nodes", "2", "-r", module, constants=constants) as supervisor:
+    with Supervised.with_constants(constants, project, "--nodes", "2", "-r", module) as supervisor:
         assert supervisor.exit_code() == 3
         assert message in supervisor.events("cannot_start")[0]["error"]
 

@@ -63,7 +63,7 @@ class Project:
 
     def supervise(self, *arguments: str, **environment: str) -> Supervised:
         given = self.environment | environment
-        return Supervised.main(self.directory, "-r", "shop", *arguments, constants=HASTY, **given)
+        return Supervised.with_constants(HASTY, self.directory, "-r", "shop", *arguments, **given)
 
     def push(self, ids: int, payload: int) -> None:
         self.worker.perform_async([{"id": f"id-{number}", "payload": payload} for number in range(ids)])
