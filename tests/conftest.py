@@ -123,9 +123,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_long(item.path):
             item.add_marker(pytest.mark.long)
-        # One that hangs as its page is closed is not waited for as long as others.
-        if _room(item) == "browser" and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(100))
 
 
 def pytest_collection_finish() -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import PATIENCE
 from tests.browser.shop import APP, Shop
 from tests.support import wait_until
 
@@ -22,7 +23,7 @@ for module in (health, look, nodes):
 health.LATE_AFTER = 5.0
 """
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=PATIENCE)
 
 
 def tile(page, name):
