@@ -80,7 +80,9 @@ PARTS = {
     "faults/test_failpoints.py": 4,
     "faults/test_failpoints_of_nodes.py": 4,
     "pairs/test_pairs.py": 4,
+    "queue/test_following.py": 3,
     "queue/test_model.py": 4,
+    "web/test_alert_kinds.py": 2,
 }
 
 
@@ -103,7 +105,7 @@ def _part(item: pytest.Item) -> tuple[str, int]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Modules of which nothing is asked for are not even imported, by each of several processes."""
+    """Modules of which nothing is asked for are not even imported."""
     return True if config.option.markexpr.startswith("not long") and _is_long(collection_path) else None
 
 
