@@ -6,7 +6,7 @@ import datetime
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal, overload
+from typing import Any, Concatenate, Literal, ParamSpec, overload
 
 import redis
 
@@ -35,8 +35,8 @@ from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.rate import Rate
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
 from lowkiq.recurring import Declaration, Declared, Recurring, StoredEntries, declared, recurring_target
-from lowkiq.redis_url import parse
-from lowkiq.registration import Registration, W, prepare, unknown_worker_option
+from lowkiq.redis_url import parse, redact
+from lowkiq.registration import FunctionWorker, Registration, W, prepare, unknown_worker_option
 from lowkiq.telemetry import make_telemetry
 from lowkiq.telemetry.texts import with_context
 from lowkiq.transport.cluster import ClusterClient
@@ -44,6 +44,15 @@ from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
 from lowkiq.types.variables import K, P
 from lowkiq.worker import OPTIONS, Worker, held_pushes
+
+S = ParamSpec("S")
+
+
+def _keywords(
+    _: Callable[[], Callable[S, Any]],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, S], None]]:
+    """Has type checkers know the keywords of a function: those that another one takes."""
+    return lambda function: function
 
 
 class Lowkiq:
@@ -57,7 +66,11 @@ class Lowkiq:
         SettingsError: names the setting, its value and what it may be.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    @_keywords(lambda: settings_module.Keywords)
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        if given:
+            url = f"redis_url={redact(given[0])!r}" if isinstance(given[0], str) else "redis_url=…"
+            raise SettingsError(f"Lowkiq takes settings by their names, such as Lowkiq({url})")
         self.settings = settings_module.build(settings)
         #: Queue name → worker class, in the order of registration.
         self.workers: dict[str, type[Worker[Any]]] = {}
@@ -144,6 +157,8 @@ class Lowkiq:
             is_known = isinstance(target, type) and target in self.workers.values()
             is_task = hasattr(target, "recurring_job")  # of lowkiq.celery: it has a worker already
             worker = target.worker if is_task else target if is_known else self.worker(recurring_target(target))
+            if isinstance(worker, FunctionWorker) and not isinstance(target, type):
+                worker.__wrapped__ = staticmethod(target)
             job: NewJob = {"id": worker.queue_name, "payload": payload}
             if is_task:
                 job = target.recurring_job(payload)
@@ -169,7 +184,7 @@ class Lowkiq:
         """The start of every key."""
         return self.settings.namespace
 
-    def push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
+    def push(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed:
         """Queues jobs, as `Worker.perform_async` does: client middlewares around validation and push."""
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list):  # asked first: it costs a single push less than what follows
@@ -179,7 +194,7 @@ class Lowkiq:
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
 
-    async def apush(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
+    async def apush(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed:
         """The same, awaited: see `Worker.aperform_async`. Client middlewares get an awaitable from `call()`."""
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list) and self._telemetry is None and held_pushes.get() is None:
@@ -189,7 +204,7 @@ class Lowkiq:
         pushed: Pushed = await result if inspect.isawaitable(result) else result
         return pushed
 
-    def validated(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> list[EncodedJob]:
+    def validated(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> list[EncodedJob]:
         """The jobs as they would be pushed, without pushing them: for what keeps them meanwhile. Raises InvalidJob."""
         return self._encode(worker, jobs)
 
@@ -197,7 +212,7 @@ class Lowkiq:
         """Queues what was validated before, in its order; `queue` is that of a worker. Errors are those of push."""
         return self._producer(self.workers[queue]).push(jobs)
 
-    def batch(self, on_done: tuple[type[Worker[Any]], NewJob], *, name: str | None = None) -> Batch:
+    def batch(self, on_done: tuple[type[Worker[P]], NewJob[P]], *, name: str | None = None) -> Batch:
         """
         Jobs after all of which another one runs: `with app.batch(on_done=(Report, {"id": "eu"})) as batch`, and inside
         `batch.push(OrderSync, jobs)`, of any number and any workers; or the same with `async with` and `apush`.
@@ -329,7 +344,7 @@ class Lowkiq:
         """Sends script calls over the producers' connections."""
         return Caller(client_for_producers(self.settings))
 
-    def _push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
+    def _push(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed:
         push = held_pushes.get() or self._push_now
         if self._telemetry is None:
             return push(worker, self._encode(worker, jobs))
@@ -351,7 +366,7 @@ class Lowkiq:
             return await pushes.push(producer, jobs, partial(self._encode, worker, context=context))
 
     def _encode(
-        self, worker: type[Worker[Any]], jobs: Iterable[NewJob], first: int = 0, context: str = ""
+        self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], first: int = 0, context: str = ""
     ) -> list[EncodedJob]:
         settings = self.settings
         encoded = encode_jobs(
@@ -384,7 +399,11 @@ class Lowkiq:
     def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker[Any]]:
         worker = prepare(target, options, self.settings)
         if worker.queue_name in self.workers:
-            raise SettingsError(f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name")
+            known = self.workers[worker.queue_name]
+            raise SettingsError(
+                f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name, as in "
+                f'@app.worker(queue_name="{worker.queue_name}_2"). The other is {known.__module__}.{known.__qualname__}'
+            )
         worker.app = self
         self.workers[worker.queue_name] = worker
         return worker

@@ -16,7 +16,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from lowkiq.errors import SettingsError
+from lowkiq.errors import LowkiqError, PushFailed, SettingsError, UsageError, needs_a_person
 from lowkiq.process.place import find_state_directory
 
 #: Bytes of a path that a unix socket's address holds on Linux, without the final zero.
@@ -55,6 +55,15 @@ class ExitCode(IntEnum):
     ABANDONED = 130  # second INT, or QUIT
 
 
+def code_of_import(error: BaseException) -> ExitCode:
+    """The exit code, of either command, for an application that can't be imported."""
+    if isinstance(error, UsageError):
+        return ExitCode.USAGE
+    is_away = isinstance(error, PushFailed)
+    is_for_a_person = isinstance(error, LowkiqError | SystemExit) or needs_a_person(error)
+    return ExitCode.BOOT if is_for_a_person and not is_away else ExitCode.INTERNAL
+
+
 # ── the state directory ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -83,9 +92,9 @@ class Found(NamedTuple):
     def __str__(self) -> str:
         return f"{self.source}={self.text}"
 
-    def refusal(self, needed: str) -> SettingsError:
+    def refusal(self, needed: str) -> UsageError:
         """The error for a text that can't be used."""
-        return SettingsError(f"{self.source} is {self.text!r}: {needed}")
+        return UsageError(f"{self.source} is {self.text!r}: {needed}")
 
 
 def find(option: str, given: str | None, environment: Mapping[str, str], plain: str | None = None) -> Found | None:

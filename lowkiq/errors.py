@@ -21,6 +21,10 @@ class SettingsError(LowkiqError, ValueError):
     """A setting or a worker's option that can't be used."""
 
 
+class UsageError(SettingsError):
+    """An option or a variable of this process that can't be used, be the application's code right or not."""
+
+
 class AppNotFound(LowkiqError):
     """There is no application under the name given."""
 
@@ -236,13 +240,17 @@ def class_name(value: object) -> str:
 
 def import_refusal(app: str, error: BaseException) -> str:
     """Why an application can't be imported, in a line, with the place that has raised it."""
+    if isinstance(error, LowkiqError):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return f"importing {app} ends the process: sys.exit({error.code!r})"
     frame, place = error.__traceback__, ""
     while frame and not isinstance(error, SyntaxError):  # which names its own
         if not frame.tb_frame.f_code.co_filename.startswith("<frozen importlib"):
             place = f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})"
         frame = frame.tb_next
     hint = "; name it as a module of its package, such as -r shop.jobs" if "relative import" in str(error) else ""
-    return f"can't import {app}: {class_name(error)}: {error}{place}{hint}"
+    return f"can't import {app}: {class_name(error)}: {' '.join(str(error).split())}{place}{hint}"
 
 
 def short(value: object, limit: int = 60) -> str:

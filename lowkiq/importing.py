@@ -26,10 +26,11 @@ def load_app(spec: str) -> Lowkiq:
     _make_importable(Path.cwd())
     module = _import_file(spec, name) if is_path(name) else _import(spec, name)
     if attribute:
-        found = getattr(module, attribute, None)
+        found = getattr(module, attribute, module)
         if not isinstance(found, Lowkiq):
             hint = meant_attribute(name, attribute, names_of_apps(vars(module)))
-            raise AppNotFound(f"{name}.{attribute} is not a Lowkiq application but {type(found).__name__}{hint}")
+            what = f": {name} has no such name" if found is module else f" but {type(found).__name__}"
+            raise AppNotFound(f"{name}.{attribute} is not a Lowkiq application{what}{hint}")
         return found
     return only_app(name, vars(module), module)
 

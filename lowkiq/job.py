@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import decimal
+import enum
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NotRequired, TypedDict
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, Final, Generic, NamedTuple, NotRequired, TypeAlias, TypedDict
 from zlib import crc32
 
 import msgspec
@@ -15,6 +18,7 @@ from lowkiq.after import NameOf, circle, names_of, part_name, word_of
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, short, unknown_option
 from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
+from lowkiq.types.variables import P
 from lowkiq.usual import is_nan, usual
 
 #: How the bytes of an id that is no UTF-8 are kept in a string: those of a job that was read are found again by it.
@@ -50,11 +54,16 @@ class Job(msgspec.Struct):
     contexts: tuple[str, ...] = ()
 
 
-class NewJob(TypedDict):
+#: An id, as the worker is annotated.
+Id: TypeAlias = str | int | uuid.UUID | datetime.date | decimal.Decimal | enum.Enum
+
+
+class NewJob(TypedDict, Generic[P]):
     """A job as `perform_async` takes it."""
 
-    id: str | int
-    payload: NotRequired[Any]
+    id: Id
+    #: Of the worker's type, or a dict of what such a one has.
+    payload: NotRequired[P | dict[str, Any]]
     #: Orders the payloads of an id, lowest first. Default: after all that were pushed before.
     score: NotRequired[float]
     #: When the job is due, a Unix time or a datetime with a time zone. Default: now.
@@ -68,7 +77,7 @@ class NewJob(TypedDict):
     throttle: NotRequired[float | None]
     keep: NotRequired[Keep]
     #: It runs once none of these is queued, runs or is in the morgue: pairs of a worker and an id, 1 to 500 of them.
-    after: NotRequired[Sequence[tuple[Any, str | int]]]
+    after: NotRequired[Sequence[tuple[type | str, Id]] | Set[tuple[type | str, Id]]]
 
 
 class Pushed(NamedTuple):
@@ -109,6 +118,18 @@ WORDS: Final[Mapping[int, Sequence[str]]] = {
 }  # fmt: skip
 COMMON_KEYS: Final = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
 JOB_KEYS: Final = COMMON_KEYS | FEWER_KEYS | {"after"}
+#: Keys as other job processors call them → what is meant here.
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("at", "eta", "run_at", "schedule_at", "scheduled_at"), "did you mean `perform_in`?"),
+    **dict.fromkeys(("countdown", "in", "schedule_in", "wait"), "did you mean `delay`?"),
+    **dict.fromkeys(("args", "arguments", "body", "data", "kwargs", "message", "params"), "did you mean `payload`?"),
+    **dict.fromkeys(("job_id", "key", "task_id", "unique_key"), "did you mean `id`?"),
+    **dict.fromkeys(("queue", "queue_name"), "a job goes to the queue of the worker that it is pushed to"),
+    **dict.fromkeys(("max_retries", "max_retry_count", "priority", "retries", "retry", "timeout"),
+                    "all jobs of a worker have what its options say"),
+}  # fmt: skip
+#: What an id can be where the worker is annotated so (types/ids.py).
+_OTHER_IDS: Final = (uuid.UUID, datetime.date, decimal.Decimal, enum.Enum)
 #: Tags of a push, and characters of a tag.
 MOST_TAGS: Final = 20
 LONGEST_TAG: Final = 100
@@ -168,8 +189,8 @@ def encode_jobs(
                 )
             )
             if has_fewer or not COMMON_KEYS.issuperset(job):
-                if not JOB_KEYS.issuperset(job):
-                    raise unknown_option("key", next(str(key) for key in job if key not in JOB_KEYS), JOB_KEYS)
+                if unknown := _unknown_key(job):
+                    raise InvalidJob(unknown)
                 encoded[-1].fewer = fewer.word_of(job)
                 if "after" in job and name_of:
                     others = names_of(job["after"], name_of)
@@ -181,6 +202,14 @@ def encode_jobs(
     if waits and (found := circle(waits)):
         raise InvalidJob(f"these jobs would wait for one another: {' after '.join(map(_shown, [*found, found[0]]))}")
     return encoded
+
+
+def _unknown_key(job: Mapping[str, Any]) -> str:
+    """The refusal of a key that a job can't have; "" if it has none."""
+    name = next((str(key) for key in job if key not in JOB_KEYS), "")
+    if name in _ELSEWHERE:
+        return f"unknown key `{name}`, {_ELSEWHERE[name]}"
+    return str(unknown_option("key", name, JOB_KEYS)) if name else ""
 
 
 def _shown(name: str) -> str:
@@ -218,7 +247,9 @@ def listed_ids(ids: Any) -> list[Any]:
 def _text_of(id: Any) -> str:
     known = usual(id)
     if isinstance(known, bool) or not isinstance(known, int):
-        raise TypeError(f"id must be a string or an integer, not {type(id).__name__}")
+        kind = type(id).__name__
+        hint = f": write str(id), or annotate the worker's ids {kind}" if isinstance(id, _OTHER_IDS) else ""
+        raise TypeError(f"id must be a string or an integer, not {kind}{hint}")
     try:
         return str(known)
     except ValueError:  # CPython's limit of digits
@@ -347,7 +378,10 @@ def parse_tags(text: bytes) -> tuple[str, ...]:
 
 def _number(field: str, value: Any, alternative: str = "") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{field} must be a number{alternative}, not {short(value)} ({type(value).__name__})")
+        text = f"{field} must be a number{alternative}, not {short(value)} ({type(value).__name__})"
+        if isinstance(value, datetime.timedelta):
+            text += f": write delay={value.total_seconds():g}, the seconds of it"
+        raise TypeError(text)
     try:
         number = float(value)
     except OverflowError:
@@ -360,6 +394,9 @@ def _number(field: str, value: Any, alternative: str = "") -> float:
 def _explain(number: int, job: Any, error: Exception) -> str:
     if not isinstance(job, Mapping):
         return f"job {number}: must be a mapping with an id, not {type(job).__name__}"
+    also = f"; {unknown}" if (unknown := _unknown_key(job)) and unknown != str(error) else ""
     if isinstance(error, KeyError) and "id" not in job:
-        return f"job {number}: id is missing"
-    return f"job {number} (id {short(job.get('id'))}): {error}"
+        return f"job {number}: id is missing{also}"
+    if "payload" not in job and str(error).startswith("payload"):
+        also += "; the job has no payload" if not also else ""
+    return f"job {number} (id {short(job.get('id'))}): {error}{also}"

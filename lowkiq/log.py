@@ -1,6 +1,8 @@
 """
 Logs of commands, nodes and the supervisor: readable on a terminal, JSON for machines, to stderr, so that what a
 command prints can be piped, or to a file. They name ids and sizes, never payloads.
+
+structlog is imported with the first line, or by who configures it: it takes a third of what whoever pushes imports.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TextIO
-
-import structlog
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from lowkiq.errors import class_name
 from lowkiq.process.lines import Lines
 from lowkiq.variables import misspelt
+
+if TYPE_CHECKING:
+    from structlog.typing import Processor
 
 #: The lowest level that is written, unless somebody says otherwise.
 DEFAULT_LEVEL: Final = "info"
@@ -40,7 +44,12 @@ class Logger:
 
     def __init__(self, name: str, fields: Mapping[str, Any] | None = None) -> None:
         self._name, self._fields = name, dict(fields or {})
-        self._inner: Any = structlog.get_logger(name)
+
+    @cached_property
+    def _inner(self) -> Any:
+        import structlog  # noqa: PLC0415 (here, and below, as above)
+
+        return structlog.get_logger(self._name)
 
     def bind(self, **fields: Any) -> Logger:
         """One whose lines have these fields as well."""
@@ -109,7 +118,8 @@ class Troubles:
     def write(self, level: str, event: str, fields: Mapping[str, Any]) -> None:
         """Writes a line, as a machine reads it. It never fails."""
         at = datetime.datetime.now(datetime.UTC).isoformat()
-        row = {**structlog.contextvars.get_contextvars(), **fields}
+        structlog: Any = sys.modules.get("structlog")  # who has not got it has bound nothing by it
+        row = {**(structlog.contextvars.get_contextvars() if structlog else {}), **fields}
         row = {**row, "event": event, "level": level, "timestamp": at}
         with self._lock:
             self.lines = self.lines or Lines(None, lambda _: None)
@@ -146,13 +156,17 @@ def get_logger(name: str = "lowkiq") -> Logger:
 
 def set_level(level: str) -> None:
     """Changes the lowest level that is written, and nothing else."""
+    import structlog  # noqa: PLC0415
+
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
 
 
 def _escaped_traceback(out: TextIO, error: Any) -> None:
     """A traceback whose messages, which may be anybody's, do nothing to the terminal."""
+    from structlog.dev import plain_traceback  # noqa: PLC0415
+
     plain = io.StringIO()
-    structlog.dev.plain_traceback(plain, error)
+    plain_traceback(plain, error)
     shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in plain.getvalue())
     out.write("".join(shown))
 
@@ -169,11 +183,13 @@ def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
     Raises:
         OSError: the file can't be written, or isn't ours.
     """
+    import structlog  # noqa: PLC0415
+
     is_terminal = path is None and sys.stderr is not None and sys.stderr.isatty()
     lines = Lines(path, lambda count: get_logger().warning("log_lines_dropped", count=count))
     TROUBLES.lines = lines
     # Both without local variables, which richer tracebacks show: they hold payloads and passwords.
-    render: list[structlog.typing.Processor] = (
+    render: list[Processor] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=_escaped_traceback)]
         if is_terminal
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]

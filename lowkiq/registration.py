@@ -66,6 +66,27 @@ class Registration(Protocol):
     def __call__(self, target: Callable[[K, list[P]], Any], /) -> type[Worker[P]]: ...
 
 
+class FunctionWorker(type):
+    """
+    The class of workers that are made of functions. Called with arguments, or if the function takes none, such a worker
+    is the function: it runs here and now. Without them an instance is made, as of any class.
+    """
+
+    #: The function.
+    __wrapped__: Any
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        function: Any = vars(cls)["__wrapped__"].__func__ if "__wrapped__" in vars(cls) else None
+        if function and (args or kwargs or not inspect.signature(function).parameters):
+            return function(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+
+def made(worker: type[Worker[P]]) -> Worker[P]:
+    """An instance of a worker, as a node needs one, also of one that is made of a function."""
+    return type.__call__(worker) if isinstance(worker, FunctionWorker) else worker()
+
+
 def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type[Worker[Any]]:
     """
     The worker that a class or function is, with its options, its shape and its codec.
@@ -84,7 +105,8 @@ def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type
     worker.fewer = Fewer(worker.debounce, worker.throttle, worker.keep, worker.equal or settings.equal)
     worker.shape, types = read_methods(label, worker, Worker)
     _check_shape(label, worker, worker.shape)
-    require_makeable(label, worker)
+    if not isinstance(worker, FunctionWorker):
+        require_makeable(label, worker)
     worker.shape = replace(worker.shape, gives_error=gives_error(f"{label}: retry_in", worker, Worker))
     types = types._replace(payload=_payload_type(label, worker, types))
     worker.codec = make_codec(label, types, settings.load_payload, settings.dump_payload)
@@ -100,8 +122,11 @@ def function_worker(function: Callable[..., Any]) -> type[Worker[Any]]:
         "perform_one" if shape.is_one else "perform": staticmethod(function),
         "__doc__": named.__doc__,
         "__module__": getattr(named, "__module__", __name__),
+        "__wrapped__": staticmethod(function),  # of which inspect.signature tells
     }
-    return type(name, (Worker,), members)
+    worker: Any = FunctionWorker(name, (Worker,), members)
+    made_of: type[Worker[Any]] = worker
+    return made_of
 
 
 def _is_function(target: Any) -> bool:

@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
 from urllib.parse import quote
 
 import redis
 
 from lowkiq import codec
 from lowkiq.environment import MOST_THREADS, find_redis_url, state_directory
-from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.errors import SettingsError, UsageError, short, unknown_option
 from lowkiq.fewer import Equal, check_equal
 from lowkiq.hooks import Middleware, Scheduler, Splitter
 from lowkiq.process.own_files import foreign_owner
@@ -161,6 +161,15 @@ class Settings:
             parse(self.redis_url)
 
 
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True, kw_only=True)
+    class Keywords(Settings):
+        """Settings as an application is given them: of a redis_url that is None the environment tells."""
+
+        redis_url: str | None = None  # type: ignore[assignment]
+
+
 #: Flags as the environment has them.
 _FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
 #: Setting → its type, and the check of its value.
@@ -183,30 +192,39 @@ def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = N
     for name in keywords:
         if name not in known:
             raise unknown_option("option", name, known)
-    values = {"redis_url": _redis_url(environment)}
-    for name, (kind, _) in _RULES.items():
-        variable = f"LOWKIQ_{name.upper()}"
-        if kind in {int, float, str, bool} and (text := environment.get(variable)):
-            values[name] = _from_text(variable, text, kind)
     if keywords.get("redis_url", "") is None:  # Lowkiq(redis_url=os.environ.get(...)) names none
         keywords = {name: value for name, value in keywords.items() if name != "redis_url"}
-    return Settings(**(values | dict(keywords)))
+    values: dict[str, Any] = {} if "redis_url" in keywords else {"redis_url": _redis_url(environment, keywords)}
+    for name, (kind, check) in _RULES.items():
+        variable = f"LOWKIQ_{name.upper()}"
+        if kind in {int, float, str, bool} and name not in keywords and (text := environment.get(variable)):
+            values[name] = _from_text(variable, text, kind)
+            try:
+                check(name, values[name], kind)
+            except SettingsError as error:
+                raise UsageError(f"{variable}: {error}") from None
+    return Settings(**values, **keywords)
 
 
 def _from_text(name: str, text: str, kind: type) -> Any:
     if kind is bool:
         if text.lower() not in _FLAGS:
-            raise SettingsError(f"{name} must be true or false, or 1 or 0, not {text!r}")
+            raise UsageError(f"{name} must be true or false, or 1 or 0, not {text!r}")
         return _FLAGS[text.lower()]
     try:
         return kind(text)
     except ValueError:
-        raise SettingsError(f"{name} must be a{'n integer' if kind is int else ' number'}, not {text!r}") from None
+        raise UsageError(f"{name} must be a{'n integer' if kind is int else ' number'}, not {text!r}") from None
 
 
-def _redis_url(environment: Mapping[str, str]) -> str:
+def _redis_url(environment: Mapping[str, str], keywords: Mapping[str, Any]) -> str:
     """The URL from the environment, else of the embedded Redis of the state directory, else the usual one."""
     if found := find_redis_url(environment):
+        try:
+            if keywords.get("redis") is None:
+                parse(found.text)
+        except SettingsError as error:
+            raise UsageError(f"{found.source}: {error}") from None
         return found.text
     directory = state_directory(environment) / "redis"
     # The directory decides, not the socket: while the embedded Redis is down, jobs must not go to another one.

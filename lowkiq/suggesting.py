@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Final
 
 #: An application at the beginning of a line: `app = Lowkiq(`, `app: Lowkiq = lowkiq.Lowkiq(`.
 _WRITTEN: Final = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:lowkiq\.)?Lowkiq\(", re.MULTILINE)
+#: What registers a worker or a task, at the beginning of a line.
+_REGISTERED: Final = re.compile(r"^@(?:\w+\.)+(?:worker|every|task)\b", re.MULTILINE)
 #: Files of a directory that are looked at.
 MOST_FILES: Final = 200
 #: Bytes of each of them.
@@ -69,19 +72,27 @@ def meant_attribute(module: str, attribute: str, apps: Sequence[str]) -> str:
 
 def written_nearby(module: ModuleType) -> str:
     """A hint for a module that has no application, where modules beside it, or in it, seem to have one."""
+    return _asked([f"{name}:{app}" for name, path in _nearby(module) for app in _written_in(path)][:MOST_TOLD])
+
+
+def workers_nearby(app: object) -> str:
+    """A hint for an application without workers, where modules beside its own seem to register some."""
+    modules = [module for module in [*sys.modules.values()] if isinstance(module, ModuleType)]
+    its_own = next((module for module in modules if any(value is app for value in vars(module).values())), None)
+    found = [name for name, path in _nearby(its_own) if _written_in(path, _REGISTERED)] if its_own else []
+    return _asked([f"-r {name}" for name in found[:MOST_TOLD]])
+
+
+def _nearby(module: ModuleType) -> Iterator[tuple[str, Path]]:
+    """Modules beside that one, or in it, by their names."""
     if not module.__file__:
         places = [Path(place) for place in getattr(module, "__path__", ())]
     else:
         places = [Path(module.__file__).parent]
-    files = [path for place in places for path in islice(sorted(place.glob("*.py")), MOST_FILES)]
     package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
-    told = [
-        f"{'.'.join(filter(None, (package, path.stem)))}:{name}"
-        for path in files
-        if path.stem != "__init__" and str(path) != module.__file__
-        for name in _written_in(path)
-    ]
-    return _asked(told[:MOST_TOLD])
+    for path in (path for place in places for path in islice(sorted(place.glob("*.py")), MOST_FILES)):
+        if path.stem != "__init__" and str(path) != module.__file__:
+            yield ".".join(filter(None, (package, path.stem))), path
 
 
 def _asked(names: Sequence[str]) -> str:
@@ -120,12 +131,12 @@ def _apps_below(files: Iterable[Path]) -> Iterator[str]:
             yield f"{path}:{name}"
 
 
-def _written_in(path: Path | None) -> list[str]:
-    """The names of applications that a file seems to make."""
+def _written_in(path: Path | None, what: re.Pattern[str] = _WRITTEN) -> list[str]:
+    """The names of applications that a file seems to make, or what else it seems to have."""
     if path is None:
         return []
     try:
         with path.open(errors="replace") as file:
-            return _WRITTEN.findall(file.read(MOST_BYTES))
+            return what.findall(file.read(MOST_BYTES))
     except OSError:
         return []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, ValuesView
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, Self, TypeAlias, overload
 
-from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.queries import Queries
+from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
 from lowkiq.fewer import NONE, Debounce, Equal, Fewer, Keep
@@ -33,9 +33,11 @@ class Application(Protocol):
     async def apush(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed: ...
     def validated(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> list[EncodedJob]: ...
     def queries(self, queue: str, shards_count: int) -> Queries: ...
-    def actions(self, queue: str, shards_count: int) -> Actions: ...
+    def actions(self, queue: str, shards_count: int) -> UndoableActions: ...
 
 
+#: What `perform_async` is given; of any type, since overrides may take what they like. A dict is no list of jobs.
+Jobs: TypeAlias = "Sequence[Any] | Iterator[Any] | ValuesView[Any]"
 #: Takes a worker, and validated jobs for it.
 Hold: TypeAlias = "Callable[[type[Worker[Any]], Sequence[EncodedJob]], Pushed]"
 #: What takes pushes inside a perform whose worker has pushes="on_success", in place of Redis.
@@ -119,8 +121,18 @@ class Worker(Generic[P]):
 
     if TYPE_CHECKING:
         queries: ClassVar[Queries]
-        actions: ClassVar[Actions]
+        actions: ClassVar[UndoableActions]
 
+        # Of a function: it stays one (registration.FunctionWorker). Its result is not told here.
+        @overload
+        def __new__(cls, /) -> Self: ...
+        @overload
+        def __new__(cls, payloads_by_id: dict[Any, list[P]], /, **more: Any) -> Any: ...
+        @overload
+        def __new__(cls, id: Any, payloads: list[P], /, *rest: Any, **more: Any) -> Any: ...
+        @overload
+        def __new__(cls, /, **named: Any) -> Any: ...
+        def __new__(cls, /, *args: Any, **kwargs: Any) -> Any: ...
         @staticmethod
         def id(payload: Any, /) -> Any: ...
         @staticmethod
@@ -182,13 +194,13 @@ class Worker(Generic[P]):
         """
 
     @classmethod
-    def perform_async(cls, jobs: Iterable[Any], /) -> Pushed:
+    def perform_async(cls, jobs: Jobs, /) -> Pushed:
         """
         Queues jobs. Override it to derive ids, scores or times, from whatever it is given then.
 
         Args:
             jobs: mappings with `id`, and optionally `payload`, `score`, `tags`, `perform_in` or `delay`, `debounce`,
-                `throttle` and `keep` (NewJob).
+                `throttle`, `keep` and `after` (NewJob).
 
         Returns:
             how many ids were new in the queue, and how many payloads were merged into ids queued already.
@@ -201,7 +213,7 @@ class Worker(Generic[P]):
         return cls.registered_app().push(cls, jobs)
 
     @classmethod
-    async def aperform_async(cls, jobs: Iterable[Any], /) -> Pushed:
+    async def aperform_async(cls, jobs: Jobs, /) -> Pushed:
         """Queues jobs, awaited: the event loop goes on meanwhile. It does not call `perform_async`."""
         return await cls.registered_app().apush(cls, jobs)
 
@@ -238,10 +250,26 @@ class Worker(Generic[P]):
 
     @classmethod
     def _job(cls, number: int, payload: P) -> NewJob:
-        job: NewJob = {"id": _told(cls.id, "id", number, payload), "payload": payload}
+        job: NewJob = {"id": cls._told("id", number, payload), "payload": payload}
         if cls.score is not None:
-            job["score"] = _told(cls.score, "score", number, payload)
+            job["score"] = cls._told("score", number, payload)
         return job
+
+    @classmethod
+    def _told(cls, name: str, number: int, payload: P) -> Any:
+        """What `id=` or `score=` tells of a payload. Raises InvalidJob."""
+        try:
+            told = getattr(cls, name)(payload)
+        except Exception as error:
+            hint = "; push takes payloads one by one: push(*payloads)" if isinstance(payload, list | tuple) else ""
+            try:
+                cls.codec.dump(payload)
+            except Exception as unfit:  # noqa: BLE001 (the hooks are the user's)
+                hint = f" (the payload can't be dumped: {unfit}){hint}"
+            raise InvalidJob(f"payload {number}: {name}= failed: {error_text(error)}{hint}") from error
+        if told is None:
+            raise InvalidJob(f"payload {number}: {name}= gave None")
+        return told
 
     @classmethod
     def registered_app(cls) -> Application:
@@ -249,14 +277,3 @@ class Worker(Generic[P]):
         if cls.app is None:
             raise LowkiqError(f"{cls.__name__} is not registered: put @app.worker above it")
         return cls.app
-
-
-def _told(function: Callable[[Any], Any] | None, name: str, number: int, payload: Any) -> Any:
-    try:
-        told = function(payload) if function else None
-    except Exception as error:
-        hint = "; push takes payloads one by one: push(*payloads)" if isinstance(payload, list | tuple) else ""
-        raise InvalidJob(f"payload {number}: {name}= failed: {error_text(error)}{hint}") from error
-    if told is None:
-        raise InvalidJob(f"payload {number}: {name}= gave None")
-    return told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from lowkiq.environment import MOST_WEIGHT
 from lowkiq.errors import SettingsError, short, unknown_option
@@ -29,11 +29,24 @@ LONGEST_PERFORM: Final = 86_400
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Fates of a job after its last try.
 FATES: Final = ("bury", "block", "discard")
-#: What can be set while nodes run. Of these, those that no worker has: nodes are told their weights.
-LIVE: Final = (
-    "concurrency", "max_running", "batch_size", "max_retry_count", "when_exhausted", "perform_timeout", "rate",
-    "weight", "log_level",
-)  # fmt: skip
+
+
+class LiveOptions(TypedDict, total=False):
+    """What can be set while nodes run. The last two no worker has: nodes are told their weights."""
+
+    concurrency: int | None
+    max_running: int | None
+    batch_size: int
+    max_retry_count: int
+    when_exhausted: Literal["bury", "block", "discard"]
+    perform_timeout: float | None
+    #: Jobs and seconds: 100/60.
+    rate: str | None
+    weight: int | None
+    log_level: Literal["debug", "info", "warning", "error"]
+
+
+LIVE: Final = tuple(LiveOptions.__annotations__)
 
 
 def check_option(label: str, name: str, value: Any) -> None:

@@ -14,7 +14,7 @@ from lowkiq.admin.words import age, plural, printable
 from lowkiq.queue import keys, resharding
 from lowkiq.queue.call import Argument, Caller, redis_time
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import Shard, shards_of, written
+from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.queue.unreadable import bounded
 
 #: Seconds for which is told how a reshard went, once it is over; and without a step after which it stands still.
@@ -151,8 +151,8 @@ def shards_in_force(caller: Caller, shards: Sequence[Shard]) -> Sequence[Shard]:
     namespace, queue = shards[0].namespace, shards[0].queue
     layout = read_layout(caller, namespace, queue)
     # Of a newer one scripts say that it is to be left alone.
-    is_readable = layout is not None and layout.version <= keys.RESHARDED
-    return shards_of(namespace, {queue: written(layout)}) if layout and is_readable else shards
+    is_readable = layout is not None and layout.version <= keys.LAYOUT_VERSION
+    return shards_of(namespace, {queue: layout}) if layout and is_readable else shards
 
 
 def note_moved(caller: Caller, namespace: str, queue: str, node: str, moved: int) -> None:

@@ -24,7 +24,7 @@ _QUEUE: Final = (
     "a task has one queue, by queue= in its decorator: share threads by `lowkiq-supervisor --queues NAME=8,…`"
 )
 _NEEDLESS: Final = "leave it out: it has nothing to change here"
-_STATE: Final = "a job's state is in `task.worker.queries.fetch([id])`, in `lowkiq jobs` and in the web view"
+_STATE: Final = "a job's state is in `task.worker.queries.fetch([id])`, in `lowkiq find` and in the web view"
 
 #: Attributes of a task.
 OF_TASKS: Final[Mapping[str, str]] = {

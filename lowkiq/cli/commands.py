@@ -27,7 +27,8 @@ from lowkiq.cli.recurring import recurring
 from lowkiq.cli.resharding import RESHARD_EPILOG, reshard, told_of
 from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
-from lowkiq.environment import ExitCode, parse_address
+from lowkiq.environment import ExitCode, code_of_import, parse_address
+from lowkiq.errors import AppNotFound, LowkiqError
 from lowkiq.node.node import Node
 from lowkiq.process.ending import USUAL, finish
 from lowkiq.process.held_signals import release
@@ -155,8 +156,10 @@ def run(
         named = environment.find("--queues", queues, os.environ)
         several = environment.find("--threads", threads, os.environ)
         _take_signals()
+        app = loaded(require)
+    try:
         node = Node(
-            loaded(require),
+            app,
             node_number=number,
             number_of_nodes=count,
             is_elastic=not is_numbered,
@@ -165,8 +168,9 @@ def run(
             burst=burst,
             ends_process=True,
         )
-        code = node.run()
-    _exit(code, node.time_left)
+    except LowkiqError as error:
+        fail(str(error), code_of_import(error))
+    _exit(node.run(), node.time_left)
 
 
 def _configure_log() -> None:
@@ -307,8 +311,10 @@ def web(
 @cli.command(epilog=examiner.EPILOG)
 def doctor(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """Examines Redis, queues, nodes and this machine, and says what to mend. Exits 1 when there is a problem."""
-    with clear_errors():
+    try:
         findings = examiner.examine_app(require or context.obj)
+    except (AppNotFound, SettingsError) as error:
+        fail(str(error), code_of_import(error))
     if as_json:
         typer.echo(examiner.as_json(findings))
     else:

@@ -10,8 +10,8 @@ import typer
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
-from lowkiq.environment import ExitCode
-from lowkiq.errors import AppNotFound, UnknownQueue, import_refusal
+from lowkiq.environment import ExitCode, code_of_import
+from lowkiq.errors import UnknownQueue, import_refusal
 from lowkiq.importing import load_app
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import redact
@@ -37,11 +37,11 @@ def opened_app(require: str | None) -> Iterator[Lowkiq]:
 
 
 def loaded(require: str) -> Lowkiq:
-    """The application of that name. One whose code can't be imported is an error in one line, as for a supervisor."""
+    """The application of that name. One that can't be imported is an error in one line, as for a supervisor."""
     try:
         return load_app(require)
-    except (ImportError, SyntaxError) as error:
-        fail(import_refusal(require, error), ExitCode.BOOT)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the module is the user's)
+        fail(import_refusal(require, error), code_of_import(error))
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except LowkiqError as error:
-        is_named_wrongly = isinstance(error, SettingsError | AppNotFound | UnknownQueue)
+        is_named_wrongly = isinstance(error, SettingsError | UnknownQueue)
         fail(str(error), ExitCode.USAGE if is_named_wrongly else ExitCode.FAILED)
 
 

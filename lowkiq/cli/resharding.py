@@ -25,9 +25,8 @@ Examples:
 
 \b
 The nodes of the queue move its jobs, while they run on, and producers push. Each id waits while its shard is moved: of
-all of them until the last is, unless the number is a multiple of the one before, or divides it. Nodes and producers
-of an older Lowkiq are refused by the queue from then on. Begun again with the same number it only watches; another
-number is refused until it is over.
+all of them until the last is, unless the number is a multiple of the one before, or divides it. Begun again with the
+same number it only watches; another number is refused until it is over.
 """
 #: Seconds between looks.
 LOOK: Final = 0.25

@@ -42,9 +42,7 @@ class DjangoApp(Lowkiq):
         kept.append(Push(worker, self.validated(worker, jobs)))
         return Pushed(0, 0)
 
-    def pushes_of(
-        self, worker: type[Worker[Any]], jobs: Iterable[Any] = (), payloads: Iterable[Any] = ()
-    ) -> list[Push]:
+    def pushes_of(self, worker: type[Worker[Any]], jobs: Any = (), payloads: Iterable[Any] = ()) -> list[Push]:
         """
         What `worker.perform_async` of these jobs would push, or `worker.push` of these payloads: by an override of
         theirs, too, and within client middlewares.

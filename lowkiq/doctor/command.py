@@ -35,7 +35,7 @@ Examples:
 
 \b
 A finding is ok, a note, a warning (it works, but not as safely or as well as it could) or a problem (jobs are not
-accepted, not run, or in danger). Exits 0 without problems, 1 with some, 2 when the application can't be found.
+accepted, not run, or in danger). Exits 0 without problems, 1 with some, 3 when the application can't be found.
 It changes nothing, and ends within half a minute, whatever state Redis is in.
 """
 

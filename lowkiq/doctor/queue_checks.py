@@ -49,7 +49,7 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
             continue
         if known.shards_count == count:
             agreed.append(queue)
-        elif known.version == keys.RESHARDED:
+        elif known.generation > 1:
             resharded.append(f"{queue} to {known.shards_count}")
         else:
             says = f"queue {queue} has {known.shards_count} shards, whatever shards_count {count} its code begins with"
@@ -64,7 +64,7 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
 
 def layouts(subject: Subject) -> Iterator[Verdict]:
     """This version must be able to write to every queue, and every shard must have its queue's shards_count."""
-    newer = [queue for queue, one in subject.layouts.items() if one.version > keys.RESHARDED]
+    newer = [queue for queue, one in subject.layouts.items() if one.version > keys.LAYOUT_VERSION]
     for queue in newer:
         yield _newer(queue, subject.layouts[queue].version)
     shards = [shard for queue in subject.layouts.keys() - set(newer) for shard in _shards(subject, queue)]
@@ -73,23 +73,18 @@ def layouts(subject: Subject) -> Iterator[Verdict]:
     odd = [
         (shard, one)
         for shard, one in found
-        if one.version > keys.RESHARDED
+        if one.version > keys.LAYOUT_VERSION
         or (one.shards_count != _count(shard) and one.own != subject.layouts[shard.queue].own)
     ]
     for shard, one in odd[:MANY]:
-        if one.version > keys.RESHARDED:
+        if one.version > keys.LAYOUT_VERSION:
             yield _newer(f"{shard.queue} (shard {shard.index})", one.version)
         else:
             count, queues = one.shards_count, _count(shard)
             says = f"shard {shard.index} of queue {shard.queue} was written with shards_count {count}, the queue has"
             do = f"set shards_count = {count}, or choose another queue_name"
             yield problem(f"{says} {queues}: nobody can use it", do)
-    older = [row[0].queue for row in found if row not in odd and row[1].version < keys.LAYOUT_VERSION]
-    older += [queue for queue, one in subject.layouts.items() if one.version < keys.LAYOUT_VERSION]
-    if older:
-        says = f"not yet of layout {keys.LAYOUT_VERSION}, to which nodes of this version raise what they run"
-        yield note(f"{says}: {_listed(list(dict.fromkeys(older)))}")
-    elif not newer and not odd:
+    if not newer and not odd:
         yield ok(f"layout {keys.LAYOUT_VERSION}, as this version writes it")
 
 

@@ -18,7 +18,7 @@ from lowkiq.app import Lowkiq
 from lowkiq.environment import find_number_of_nodes, find_redis_url
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.queue.call import Caller
-from lowkiq.queue.keys import RESHARDED, Layout
+from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.shard import shards_of
 from lowkiq.redis_url import redact
 from lowkiq.settings import DEFAULT_URL, Settings
@@ -85,7 +85,7 @@ class Subject:
     @cached_property
     def shards(self) -> list[ShardMetrics]:
         """The numbers of every shard that this Lowkiq can read."""
-        known = {queue: one for queue, one in self.layouts.items() if one.version <= RESHARDED}
+        known = {queue: one for queue, one in self.layouts.items() if one.version <= LAYOUT_VERSION}
         return read_shards(self.caller, shards_of(self.settings.namespace, known))
 
     @cached_property

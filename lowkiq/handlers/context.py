@@ -15,9 +15,10 @@ from lowkiq.handlers import forks, log_fields
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.start import Start
 from lowkiq.handlers.started_threads import reach_threads
-from lowkiq.job import EncodedJob, Job, Pushed
+from lowkiq.job import EncodedJob, Job, NewJob, Pushed
 from lowkiq.queue.letters import MOST_LETTERS, push_letter
 from lowkiq.queue.shard import Shard
+from lowkiq.types.variables import P
 from lowkiq.worker import Worker, held_pushes, running
 
 #: Characters of what a job says of its progress.
@@ -203,7 +204,7 @@ class Context:
         kept = self._job(None).checkpoint
         return None if kept is None else load_payload(kept)
 
-    def then(self, worker: type[Worker[Any]], jobs: Iterable[Any], *, of: str | int | None = None) -> None:
+    def then(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], *, of: str | int | None = None) -> None:
         """
         Has jobs be pushed if, and only if, what runs is done: they are written in the script that settles it, and each
         arrives exactly once, those for one id in their order, whatever is killed when. Redis has them only then.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from operator import attrgetter
 from typing import Any, Final
 
 from structlog.contextvars import bind_contextvars, reset_contextvars
@@ -31,6 +32,7 @@ def _variables(*names: str) -> list[ContextVar[Any]]:
     return [tokens[name].var for name in names]
 
 
+_id, _retry_count = attrgetter("id"), attrgetter("retry_count")
 _QUEUE, _SHARD, _NODE, _IDS, _ATTEMPT = _variables("queue", "shard", "node", "ids", "attempt")
 
 
@@ -43,9 +45,9 @@ def bind_shard(shard: Shard, node: str) -> None:
 
 def bind_batch(batch: Sequence[Job]) -> list[str]:
     """Binds what a batch has of its own. Returns the list of its ids."""
-    attempt = max([job.retry_count for job in batch], default=-1) + 2
+    attempt = max(map(_retry_count, batch), default=-1) + 2
     if _ATTEMPT.get(None) != attempt:
         _ATTEMPT.set(attempt)
-    ids = [job.id for job in batch[:MOST_IDS]]
+    ids = list(map(_id, batch[:MOST_IDS]))
     _IDS.set(ids)
     return ids

@@ -49,6 +49,8 @@ class Performer:
     ) -> None:
         self.worker = worker
         self._call = worker.shape.bind(worker)
+        #: Its perform takes an id at a time.
+        self.takes_one = worker.shape.is_one
         #: Its batches run as tasks on the loop.
         self.is_async = worker.shape.is_async
         self._middlewares = tuple(settings.server_middlewares)
@@ -60,7 +62,6 @@ class Performer:
         self._own = {name: getattr(worker, name) for name in (*OVERRIDDEN, "retry")}
         #: What people have set of what decides on failures.
         self.live: dict[str, Any] = {}
-        self._takes_one = worker.shape.is_one
         self._fatal = fatal
         #: Where its coroutines run.
         self.loop = loop
@@ -78,13 +79,13 @@ class Performer:
         # Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
         is_watched = self._has_hook or bool(self._middlewares) or settings.telemetry
         #: The worker's perform itself where nobody watches: to call it is then all there is to do.
-        self.plain = None if is_watched or self.is_async else self._call
+        self.plain = None if is_watched or self.is_async else worker.shape.bind_plain(worker)
         #: It is performed in the process of the node, which may die of it.
         self.is_in_node = True
 
     def override(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Has the worker have these options, and all others as its code says. Returns those that it can't have."""
-        ignored = {"batch_size": options["batch_size"]} if self._takes_one and "batch_size" in options else {}
+        ignored = {"batch_size": options["batch_size"]} if self.takes_one and "batch_size" in options else {}
         live = dict(options)
         if options.get("rate"):
             own: Rate | None = self._own["rate"]

@@ -53,7 +53,7 @@ def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:
     while True:
         try:
             check_server(runtime.caller.client)
-            found = opened(runtime.caller, runtime.namespace, runtime.queues, raises_layout=True)
+            found = opened(runtime.caller, runtime.namespace, runtime.queues)
             break
         except RedisError as error:
             runtime.outage.met(error, "waiting_for_redis")

@@ -48,6 +48,8 @@ class JobThread(threading.Thread, ABC):
         self._runtime = runtime
         self._roused: SimpleQueue[None] = SimpleQueue()
         self._is_stopping = self._is_quiet = self._is_calm = False
+        #: It is to begin nothing more.
+        self.is_leaving = False
         self._retry_delay = RETRY_FROM
 
     @property
@@ -88,12 +90,15 @@ class JobThread(threading.Thread, ABC):
 
     def quiet(self) -> None:
         """Has the thread claim nothing more, and get nothing handed over."""
-        self._is_quiet = True
+        self._is_quiet = self.is_leaving = True
         self.pool.rouse(self)
 
     def resume(self) -> None:
         """Has a quiet thread claim again."""
         self._is_quiet = self._is_calm = False
+        self.is_leaving = False
+        if self._is_stopping:  # asked for afterwards: `stop` says the two in the other order
+            self.is_leaving = True
         self.pool.poll_soon()
         self.pool.rouse(self)
 
@@ -103,18 +108,13 @@ class JobThread(threading.Thread, ABC):
         return self._is_calm or bool(self.in_hand)
 
     @property
-    def is_leaving(self) -> bool:
-        """True if it is to begin nothing more."""
-        return self._is_stopping or self._is_quiet
-
-    @property
     def is_stopping(self) -> bool:
         """True once the node ends."""
         return self._is_stopping
 
     def stop(self) -> None:
         """Ends the thread after what is in hand."""
-        self._is_stopping = True
+        self._is_stopping = self.is_leaving = True
         self.pool.rouse(self)
 
     def count(self, settled: Settled) -> None:
@@ -166,7 +166,8 @@ class JobThread(threading.Thread, ABC):
 
     def _note_success(self, *, polled: bool) -> None:
         """Notes that Redis is there. A poll reaches all of a cluster, and whoever met the trouble may rest by now."""
-        self._runtime.outage.over(*(thread.name for thread in self.pool.threads if polled))
+        if self._runtime.outage.is_on:
+            self._runtime.outage.over(*(thread.name for thread in self.pool.threads if polled))
         self._retry_delay = RETRY_FROM
 
     def _wait_for_redis(self, picked: Sequence[Lease], error: RedisError | LowkiqError) -> None:

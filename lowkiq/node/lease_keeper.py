@@ -145,7 +145,8 @@ class LeaseKeeper(threading.Thread):
             if now >= self._acquire_at:
                 self._acquire_at = now + ACQUIRE_INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 (spreads load)
                 if not self._is_draining:
-                    self._acquire([lease for lease in list(self._pools) if not lease.is_foster], now)
+                    missing = [lease for lease in list(self._pools) if lease.epoch is None and not lease.is_foster]
+                    self._acquire(missing, now)
                     self.has_tried.set()
                 self._restore_away()
             asked = [self._asked.popleft() for _ in range(len(self._asked))]

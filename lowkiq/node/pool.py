@@ -30,6 +30,10 @@ class Member(Thread, Protocol):
 
     name: str
 
+    @property
+    def is_leaving(self) -> bool:
+        """True if it is to begin nothing more."""
+
     def rest(self) -> None:
         """Waits to be roused."""
 
@@ -204,9 +208,8 @@ class Pool:
         """
         with self._lock:
             self._leader = self._leader or thread
-            leads = self._leader is thread
-            if leads:
-                self._looks_at = until = self._next_look() if is_idle else clock.monotonic() + self._poll_interval
+            if leads := self._leader is thread:
+                until = self._lead(is_idle=is_idle)
             else:
                 self._resting.append(thread)
         if not leads:
@@ -214,13 +217,19 @@ class Pool:
             with self._lock:
                 if thread in self._resting:
                     self._resting.remove(thread)
-            return Heard(), self._claim_window
+                if self._leader is not thread or thread.is_leaving or not is_idle:
+                    return Heard(), self._claim_window
+                until = self._lead(is_idle=True)
         try:
             heard = self._bell.wait(max(until - clock.monotonic(), 0.0), is_idle=is_idle)
         finally:
             self._looks_at = -math.inf
         late = clock.monotonic() - until
         return heard, min(LASTING + DOUBT * late, self._claim_window) if late >= 0.0 else self._claim_window
+
+    def _lead(self, *, is_idle: bool) -> float:
+        self._looks_at = self._next_look() if is_idle else clock.monotonic() + self._poll_interval
+        return self._looks_at
 
     def _next_look(self) -> float:
         due_at = self._scheduler.next_due_at()

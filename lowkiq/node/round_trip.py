@@ -57,43 +57,47 @@ class RoundTrip(Generic[C]):
         Raises:
             RedisError: a settle was not confirmed, or nothing was claimed and a reply is missing.
         """
-        settles = [(claim, claim.settle_call(last=claim.is_ended)) for claim in done]
-        calls: list[Call[Any]] = [call for _, settle in settles if settle for call in settle.calls]
-        claims: list[tuple[Lease, Asked, int]] = []
-        for lease in picked:
-            if asked := lease.ask(len(picked), self._seat, limits[lease] if limits else None):
-                calls += asked.calls
-                claims.append((lease, asked, len(calls) - 1))
-        polls_at = len(calls)
-        groups = list(chunked(polled, self._caller.shards_a_call))
-        calls += [peek([lease.shard for lease in group], [lease.is_busy for lease in group]) for group in groups]
-
+        claims = [
+            (lease, asked)
+            for lease in picked
+            if (asked := lease.ask(len(picked), self._seat, limits[lease] if limits else None))
+        ]
         try:
-            if len(settles) == len(claims) == 1 and not groups and self._finish(*settles[0], *claims[0][:2]):
+            if len(done) == len(claims) == 1 and not polled and self._finish(done[0], *claims[0]):
                 return
+            settles = [(claim, claim.settle_call(last=claim.is_ended)) for claim in done]
+            calls: list[Call[Any]] = [call for _, settle in settles if settle for call in settle.calls]
+            claims_at = []
+            for _, asked in claims:
+                calls += asked.make_calls()
+                claims_at.append(len(calls) - 1)
+            polls_at = len(calls)
+            groups = list(chunked(polled, self._caller.shards_a_call))
+            calls += [peek([lease.shard for lease in group], [lease.is_busy for lease in group]) for group in groups]
             results = self._caller.run_all(calls)
             now = clock.monotonic()
-            self._note_settled(settles, results, {lease for lease, _, _ in claims}, now)
+            self._note_settled(settles, results, {lease for lease, _ in claims}, now)
         except (LowkiqError, RedisError):
-            for lease, asked, _ in claims:  # what they have brought goes back
+            for lease, asked in claims:  # what they have brought goes back
                 lease.unanswered(asked)
             raise
-        errors = self._note_claims(claims, results, now) + self._note_polled(groups, results[polls_at:], now)
+        replies = [results[at] for at in claims_at]
+        errors = self._note_claims(claims, replies, now) + self._note_polled(groups, results[polls_at:], now)
         if not self.claimed:  # else there are jobs to run, though a server of a cluster is away
             raise_first(errors)
 
-    def _finish(self, claim: ClaimInHand, settle: Settle | None, lease: Lease, asked: Asked) -> bool:
+    def _finish(self, claim: ClaimInHand, lease: Lease, asked: Asked) -> bool:
         """Settles a job that came alone and opens its shard's next claim, in one, unless something else came since."""
         is_next = claim.came_alone and claim.lease is lease and not asked.made.unheard
-        if not (settle and is_next and settle.outcome.is_plain):
+        if not (is_next and claim.is_plainly_done):
             return False
         (result,) = self._caller.run_all([claim.finish_call(asked.number)])
         if not isinstance(result, Settled):
             return False
-        now = clock.monotonic()
-        self._note_settled([(claim, settle)], [result], [lease], now)
+        self.settled.append(result)
+        claim.finish()
         lease.answered(asked, None)
-        self._end_turn(lease, None, now)
+        self._end_turn(lease, None, clock.monotonic())
         return True
 
     def _note_settled(
@@ -122,12 +126,12 @@ class RoundTrip(Generic[C]):
         raise_first(errors)
 
     def _note_claims(
-        self, claims: Sequence[tuple[Lease, Asked, int]], results: Sequence[Any], now: float
+        self, claims: Sequence[tuple[Lease, Asked]], replies: Sequence[Any], now: float
     ) -> list[Exception]:
         errors: list[Exception] = []
-        for lease, asked, at in claims:
+        for (lease, asked), reply in zip(claims, replies, strict=True):
             try:
-                self._note_claimed(lease, asked, results[at], now)
+                self._note_claimed(lease, asked, reply, now)
             except RedisError as error:
                 lease.unanswered(asked)
                 self._end_turn(lease, 0.0, now)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from lowkiq import clock
 from lowkiq.admin.options import check_option
 from lowkiq.app import Lowkiq
-from lowkiq.errors import Moved, OtherLayout, SettingsError, unknown_option
+from lowkiq.errors import Moved, OtherLayout, SettingsError, UsageError, unknown_option
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.log import get_logger
@@ -28,6 +28,7 @@ from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
 from lowkiq.shared_page import DeadNode, SharedPage
+from lowkiq.suggesting import workers_nearby
 from lowkiq.transport.errors import advice
 from lowkiq.worker import Worker
 
@@ -218,10 +219,10 @@ class Runtime:
 def chosen_workers(app: Lowkiq, queues: Collection[str] | None) -> dict[str, type[Worker]]:
     """The workers of these queues, by queue; without queues all. A SettingsError for what no node can run."""
     if not app.workers:
-        raise SettingsError("the application has no workers: register one with @app.worker")
+        raise SettingsError(f"the application has no workers: register one with @app.worker{workers_nearby(app)}")
     for queue in queues or ():
         if queue not in app.workers:
-            raise unknown_option("queue", queue, app.workers)
+            raise UsageError(str(unknown_option("queue", queue, app.workers)))
     chosen = {queue: worker for queue, worker in app.workers.items() if queues is None or queue in queues}
     for worker in chosen.values():
         if worker.perform is Worker.perform and worker.perform_one is Worker.perform_one:

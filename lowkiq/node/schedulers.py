@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from math import inf
 from operator import attrgetter
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.hooks import Scheduler
@@ -30,7 +30,12 @@ class OfQueue(Protocol):
     def shard(self) -> Named: ...
 
 
-Q = TypeVar("Q", bound=OfQueue)
+if TYPE_CHECKING:  # as in types/variables.py: Ordered(["critical"]) is one for any shards
+    from typing_extensions import TypeVar as Variable
+
+    Q = Variable("Q", bound=OfQueue, default=Any)
+else:
+    Q = TypeVar("Q", bound=OfQueue)
 
 #: Seconds that two clocks differ from poll to poll: a shard that is noted again is not sorted in again for them.
 SAME = 0.001

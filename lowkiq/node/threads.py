@@ -29,6 +29,7 @@ from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue import keys
 from lowkiq.queue.bell import ListBell, LocalBell
 from lowkiq.queue.shard import shards_of
+from lowkiq.registration import made
 from lowkiq.worker import Worker
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ def leases_of(runtime: Runtime, worker: type[Worker], fork_server: ForkServer | 
     performer: Performer = (
         HelperPerformer(worker, runtime, fork_server)
         if fork_server and worker.isolation == "process"
-        else Performer(worker(), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
+        else Performer(made(worker), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
     )
     suspects = SuspectPerformer(performer, runtime, fork_server) if fork_server and performer.is_in_node else performer
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)

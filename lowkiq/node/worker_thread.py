@@ -230,7 +230,7 @@ class WorkerThread(JobThread):
             self._patience = self._long
             trip = RoundTrip(self._runtime.caller, self.pool, self, self.seat, ThreadClaim)
             try:
-                trip.make(done, picked, self.pool.holding(polled))
+                trip.make(done, picked, polled and self.pool.holding(polled))
             finally:
                 for settled in trip.settled:
                     self.count(settled)
@@ -240,7 +240,6 @@ class WorkerThread(JobThread):
                         claim.places = (self._place,)
                 self._hand = trip.claimed or [claim for claim in done if not claim.is_over]
                 in_hand = {claim.lease for claim in self._hand}
-                for lease in (*(claim.lease for claim in done), *picked):
-                    if lease not in in_hand:
-                        lease.leave(self)
+                for lease in {claim.lease for claim in done}.union(picked) - in_hand:
+                    lease.leave(self)
         return bool(trip.claimed)

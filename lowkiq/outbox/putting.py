@@ -12,6 +12,7 @@ from lowkiq.errors import SettingsError, short
 from lowkiq.hooks import wrap
 from lowkiq.job import NewJob, Pushed
 from lowkiq.outbox.rows import NewRow, rows_of
+from lowkiq.types.variables import P
 from lowkiq.worker import Worker
 
 #: A push into an outbox as client middlewares see it: nothing is in Redis yet.
@@ -20,8 +21,8 @@ _PUT = Pushed(0, 0)
 
 def put(
     app: Lowkiq,
-    worker: type[Worker[Any]],
-    jobs: Iterable[NewJob],
+    worker: type[Worker[P]],
+    jobs: Iterable[NewJob[P]],
     write: Callable[[Sequence[NewRow]], object],
 ) -> None:
     """
@@ -46,8 +47,8 @@ def put(
 
 async def aput(
     app: Lowkiq,
-    worker: type[Worker[Any]],
-    jobs: Iterable[NewJob],
+    worker: type[Worker[P]],
+    jobs: Iterable[NewJob[P]],
     write: Callable[[Sequence[NewRow]], Awaitable[object]],
 ) -> None:
     """The same, awaited. Client middlewares get an awaitable from `call()`."""

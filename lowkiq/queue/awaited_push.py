@@ -63,9 +63,7 @@ class AwaitedPush:
 
     def fail(self, error: RedisError) -> None:
         """Ends it with PushFailed, which says what is known."""
-        failed = (self.tally or Tally(len(self.jobs))).failed(error, was_sent=self.was_sent)
-        failed.__cause__ = error
-        self.end(failed)
+        self.end((self.tally or Tally(len(self.jobs))).failed(error, was_sent=self.was_sent))
 
     def end(self, result: Pushed | BaseException) -> None:
         """Tells who awaits it, if anybody does still."""

@@ -10,7 +10,7 @@ from lowkiq.job import shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import Shard, written
+from lowkiq.queue.shard import Shard
 
 T = TypeVar("T")
 
@@ -30,8 +30,7 @@ def homes_in(namespace: str, queue: str, layout: int | Layout, id: bytes) -> lis
     if isinstance(layout, Layout) and layout.is_moving:
         return [shard for one in (layout.old, layout.own) for shard in homes_in(namespace, queue, one, id)]
     count = layout if isinstance(layout, int) else layout.shards_count
-    known = layout if isinstance(layout, int) else written(layout)
-    return [Shard(namespace, queue, shard_of(id, count), known)]
+    return [Shard(namespace, queue, shard_of(id, count), layout)]
 
 
 def home_of(caller: Caller, shards: Sequence[Shard], id: bytes, of: Sequence[str] = ()) -> Shard:

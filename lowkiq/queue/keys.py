@@ -2,55 +2,13 @@
 Every name in Redis, and the layout: which keys a shard has and what is in them, told by a number, so that an older
 Lowkiq never writes into what a newer one keeps otherwise than it knows.
 
-The text of a layout is in `ns:queues` for each queue, and in `meta` of each shard. push, acquire, claim and the actions
-of operators compare it with their own in the script that writes. settle, renew, release and abandon need not: they are
-refused to whoever has lost the lease, and a shard changes its layout only when a newer node acquires it.
+The text of a layout is in `ns:queues` for each queue, and in `meta` of each shard: "1:24" has 24 shards. push, acquire,
+claim and the actions of operators compare it with their own in the script that writes. settle, renew, release and
+abandon need not: they are refused to whoever has lost the lease.
 
-Version 2 has several claims of a shard at once: `asides`, aside:NUMBER and `behind` (claimed.lua). Producers and
-operators write the same into either, and leave version 1 as it is; nodes raise it.
-
-`cancels` (cancelling.lua) and `checkpoints` (claimed.lua) came later, without a version of their own: an older node
-leaves them as they are, and what is left behind names the claim, or the score, that it belongs to. So it touches no
-later run.
-
-Pauses (pausing.lua) came so, too. An older node claims on from a paused shard: it never confirms that it rests, so
-whoever pauses is told, and a newer successor rests. An older producer puts a job into an open claim only, and a pause
-closes that.
-
-Held ids (holding.lua) came so: an older node claims them, and lets go what is parked of them when it acquires the
-shard; the next claim of a newer one parks it again.
-
-Tags (tags.lua) came so, too. An older node leaves those of a job that it ends beside the queue: they are dropped by the
-next push of the id that has tags, and by whichever newer node acquires the shard while nothing is queued. Until then a
-later job of that id may show them. They are words for people, and nothing is decided by them.
-
-Blocked jobs came so: to an older Lowkiq they are due at a time that never comes (claimed.lua), so it does not claim
-them, nor hands pushes over past them. Its operators may delete them, or make them due; newer nodes notice that when
-they acquire the shard.
-
-Rates (rate.lua) came so, in keys of their own: an older node starts jobs without asking.
-
-Lanes of tenants (lanes.lua) came so. They are hints: an older node claims by `due` alone, and leaves what they say of
-what it took. Newer ones look each up in `due`, and drop those that are wrong as they meet them, so many at a time, or
-once nothing is queued. What an older producer pushes has no tenant, and is claimed from the front of `due`.
-
-`rules`, `debounced` and `spaced` (fewer.lua) came so. An older producer pushes what is due now and kept beside the
-rest; an older node claims an id before its throttle is over, and keeps two payloads of what comes back. It leaves
-rules of ids that it ends: they are gone with the next run of the id by a newer one, or when such a node acquires the
-shard while nothing is queued; until then a later job of the id may be throttled, or one of its payloads kept, as its
-last push with a rule has said. A mark of `debounced` counts only while its id is due when the mark says.
-
-Letters (letters.lua), jobs that wait for others (waiting.lua) and jobs that recur (recurring.lua) came so. An older
-owner of a shard writes no letters, takes none along, and fires nothing: all of it waits for a newer one. What waits it
-leaves held, as it knows held ids. Of what it ends it does not tell those who wait for it, who ask again.
-
-`morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
-ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
-
-Version 3 is of queues that were ever resharded: it names the generation of their shards, "3:48:2", whose keys carry
-{queue@2:7}. While shards are being moved, the queue's text names those they come from as well, "3:48:2:5:1", and a
-shard that is moved has ":moved" behind the layout it has moved to, for good. To all older versions that is a newer
-layout. Queues that never were stay in version 2.
+Of a queue that was resharded it names the generation of its shards, "1:48:2", whose keys carry {queue@2:7}. While
+shards are being moved, the queue's text names those they come from as well, "1:48:2:5:1", and a shard that is moved has
+":moved" behind the layout it has moved to, for good.
 """
 
 from __future__ import annotations
@@ -63,9 +21,7 @@ from lowkiq.queue.unreadable import quoted
 from lowkiq.version import VERSION
 
 #: The layout that this Lowkiq writes. A change that an older one could not work with raises it by one.
-LAYOUT_VERSION: Final = 2
-#: The layout that it writes of a queue that was resharded, and the newest that it can read.
-RESHARDED: Final = 3
+LAYOUT_VERSION: Final = 1
 #: What is behind the layout to which a shard has moved, in the place of its own (shard.lua).
 MOVED: Final = ":moved"
 #: What is behind the name of a node that owns such a shard to move it.
@@ -90,26 +46,26 @@ class Layout(NamedTuple):
     @classmethod
     def parse(cls, text: bytes) -> Self:
         """Later versions may say more behind another colon. Raises ValueError for what is no layout."""
-        match = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9})(?::(.*))?)?", text, re.DOTALL)
-        version, shards_count = (match[1], match[2]) if match and match[2] else (1, match[1] if match else 0)
-        if not 1 <= int(shards_count) <= MOST_SHARDS:
-            raise ValueError(f"{quoted(text, 60)} is no shards_count, which is from 1 to {MOST_SHARDS:,}")
-        if not match or int(version) != RESHARDED:
-            return cls(int(version), int(shards_count))
-        more = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,9})|:moved)?", match[3] or b"")
+        match = re.fullmatch(rb"([0-9]{1,9}):([0-9]{1,9})(?::(.*))?", text, re.DOTALL)
+        version, shards_count = (int(match[1]), int(match[2])) if match else (0, 0)
+        if version > LAYOUT_VERSION and 1 <= shards_count <= MOST_SHARDS:
+            return cls(version, shards_count)
+        if not match or not 1 <= shards_count <= MOST_SHARDS or version != LAYOUT_VERSION:
+            raise ValueError(f"{quoted(text, 60)} is no layout, like 1:5 with a shards_count from 1 to {MOST_SHARDS:,}")
+        more = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,9})|:moved)?", match[3] or b"1")
         generation, old_count, old_generation = (int(part or 0) for part in more.groups()) if more else (0, 0, 0)
         is_moving = 1 <= old_count <= MOST_SHARDS and 1 <= old_generation < generation
-        if generation <= 1 or not (is_moving or old_count == old_generation == 0):
-            raise ValueError(f"{quoted(text, 60)} is no layout of a queue that was resharded, like 3:48:2")
-        return cls(int(version), int(shards_count), generation, old_count, old_generation)
+        is_plain = old_count == old_generation == 0 and (generation > 1 or match[3] is None)
+        if not is_moving and not is_plain:
+            raise ValueError(f"{quoted(text, 60)} is no layout of a queue that was resharded, like 1:48:2")
+        return cls(version, shards_count, generation, old_count, old_generation)
 
     @property
     def text(self) -> str:
         """The text of it."""
-        if self.version != RESHARDED:
-            return layout(self.shards_count, self.version)
+        generation = f":{self.generation}" if self.generation > 1 else ""
         old = f":{self.old_count}:{self.old_generation}" if self.is_moving else ""
-        return f"{self.version}:{self.shards_count}:{self.generation}{old}"
+        return f"{self.version}:{self.shards_count}{generation}{old}"
 
     @property
     def is_moving(self) -> bool:
@@ -124,20 +80,13 @@ class Layout(NamedTuple):
     @property
     def old(self) -> Layout:
         """The layout of the shards that are being moved."""
-        version = RESHARDED if self.old_generation > 1 else LAYOUT_VERSION
-        return Layout(version, self.old_count, self.old_generation)
-
-
-def layout(shards_count: int, version: int | None = None) -> str:
-    """Version 1 is "24"; later ones name theirs, "2:24", which to any older writer is a mismatch by itself."""
-    version = version or LAYOUT_VERSION
-    return str(shards_count) if version == 1 else f"{version}:{shards_count}"
+        return Layout(self.version, self.old_count, self.old_generation)
 
 
 def newer_layout(queue: str, version: int | str) -> NewerLayout:
     """The refusal to write into a queue of a later version."""
     return NewerLayout(
-        f"queue {queue} has layout {version}, this Lowkiq {VERSION} writes layout {RESHARDED}: upgrade it"
+        f"queue {queue} has layout {version}, this Lowkiq {VERSION} writes layout {LAYOUT_VERSION}: upgrade it"
     )
 
 

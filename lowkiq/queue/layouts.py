@@ -11,7 +11,6 @@ from lowkiq.errors import OtherLayout, ShardsCountMismatch
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, raise_first
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import written
 
 
 def opened(
@@ -19,13 +18,10 @@ def opened(
     namespace: str,
     queues: Mapping[str, int],
     known: Mapping[str, Layout] | None = None,
-    *,
-    raises_layout: bool = False,
 ) -> dict[str, Layout | OtherLayout]:
     """
     Makes queues with their shards_count known, also again should Redis have lost them; those that are `known` are made
-    known again so. Nodes raise an older layout; producers leave it, so that nodes of an older Lowkiq go on with the
-    queue.
+    known again so.
 
     Returns:
         by queue its layout, as Redis has it: it is to be followed. ShardsCountMismatch for one that is known with what
@@ -36,10 +32,10 @@ def opened(
         Call(
             "register",
             [keys.queues(namespace)],
-            [queue, layouts[queue].text, keys.layout(count, 1) if raises_layout else ""],
+            [queue, layouts[queue].text],
             partial(_known, namespace, queue),
         )
-        for queue, count in queues.items()
+        for queue in queues
     ]
     replies = caller.run_all(calls)
     raise_first([reply for reply in replies if isinstance(reply, RedisError)])
@@ -51,9 +47,9 @@ def _known(namespace: str, queue: str, text: bytes) -> Layout | OtherLayout:
         layout = Layout.parse(text)
     except ValueError as error:  # anybody may have written it
         return ShardsCountMismatch(f"queue {queue}: {error}. Remove it: HDEL {keys.queues(namespace)} {queue}")
-    return layout_error(queue, layout) or written(layout)
+    return layout_error(queue, layout) or layout
 
 
 def layout_error(queue: str, known: Layout) -> OtherLayout | None:
     """NewerLayout if this Lowkiq may not write to a queue that Redis knows so."""
-    return keys.newer_layout(queue, known.version) if known.version > keys.RESHARDED else None
+    return keys.newer_layout(queue, known.version) if known.version > keys.LAYOUT_VERSION else None

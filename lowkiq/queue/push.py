@@ -116,7 +116,7 @@ class Producer:
                     for calls in chunked(turn, PUSHES_AT_ONCE):
                         tally.add(self._run_all(calls, patience))
             except RedisError as error:
-                raise (tally or Tally(1)).failed(error, was_sent=patience.was_sent) from error
+                raise (tally or Tally(1)).failed(error, was_sent=patience.was_sent) from None
             finally:
                 sender.give_back()
         return tally.pushed

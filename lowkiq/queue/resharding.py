@@ -16,7 +16,7 @@ from lowkiq.job import shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller
 from lowkiq.queue.keys import MOST_SHARDS, Layout
-from lowkiq.queue.shard import Held, Owned, Shard, written
+from lowkiq.queue.shard import Held, Owned, Shard
 from lowkiq.shared_page import DeadNode
 
 #: Rows that are moved at a time, and bytes (the last row may exceed them): some milliseconds of Redis.
@@ -179,7 +179,7 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
     if text is None:
         raise SettingsError(f"Redis knows no queue {queue}: shards_count of its worker is what it begins with")
     known = Layout.parse(text)
-    if known.version > keys.RESHARDED:
+    if known.version > keys.LAYOUT_VERSION:
         raise keys.newer_layout(queue, known.version)
     if known.is_moving and known.shards_count != shards_count:
         raise BeingResharded(
@@ -193,8 +193,7 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
             f"from {known.shards_count} to {shards_count} shards too many would wait for one another: "
             f"choose a multiple of {known.shards_count}, or one that divides it"
         )
-    old = written(known)
-    moving = Layout(keys.RESHARDED, shards_count, old.generation + 1, old.shards_count, old.generation)
+    moving = Layout(keys.LAYOUT_VERSION, shards_count, known.generation + 1, known.shards_count, known.generation)
     if caller.run(_relayout(namespace, queue, text, moving)) != moving.text.encode():
         return begin(caller, namespace, queue, shards_count)  # somebody else was faster
     return moving

@@ -133,11 +133,6 @@ class Outcome(NamedTuple):
         }
         return self._replace(**rows)
 
-    @property
-    def is_plain(self) -> bool:
-        """True if it says that every job is done, and had one payload."""
-        return self.rest == "ack" and not (self.has_several or self.letters or any(self[:8]))
-
 
 #: The lists of an outcome.
 OF_IDS: Final = (
@@ -337,13 +332,8 @@ def shards_of(namespace: str, queues: Mapping[str, int | Layout]) -> list[Shard]
 def _shards_of(namespace: str, queue: str, layout: int | Layout) -> list[Shard]:
     if isinstance(layout, int):
         return [Shard(namespace, queue, index, layout) for index in range(layout)]
-    known = [layout.old, layout.own] if layout.is_moving else [written(layout)]
+    known = [layout.old, layout.own] if layout.is_moving else [layout]
     return [Shard(namespace, queue, index, one) for one in known for index in range(one.shards_count)]
-
-
-def written(layout: Layout) -> Layout:
-    """The layout that this Lowkiq writes of such shards: an older one is left as it is by all but nodes."""
-    return layout if layout.version >= keys.RESHARDED else Layout(keys.LAYOUT_VERSION, layout.shards_count)
 
 
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:

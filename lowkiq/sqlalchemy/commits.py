@@ -14,6 +14,7 @@ from sqlalchemy.util import await_only
 from lowkiq.app import listed
 from lowkiq.errors import LowkiqError, SettingsError, short
 from lowkiq.job import NewJob
+from lowkiq.types.variables import P
 from lowkiq.worker import Worker
 
 #: Sessions that are worked with by calls, and those whose calls are awaited.
@@ -24,7 +25,7 @@ _KEY = "lowkiq"
 
 
 def push_on_commit(
-    session: PlainSession | AwaitedSession, worker: type[Worker[Any]], jobs: Iterable[NewJob], /
+    session: PlainSession | AwaitedSession, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], /
 ) -> None:
     """
     Pushes jobs right after the session's transaction has committed; not if it rolls back, nor if the savepoint does

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, overload
+from typing import Final, overload
 
 from sqlalchemy import BigInteger, Engine, MetaData, Table, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -20,6 +20,7 @@ from lowkiq.sqlalchemy.async_relay import AsyncRelay
 from lowkiq.sqlalchemy.commits import AwaitedSession, PlainSession, is_awaited, on_commit, plain
 from lowkiq.sqlalchemy.stores import FileLock, TableStore, check_dialect
 from lowkiq.sqlalchemy.table import outbox_table, write
+from lowkiq.types.variables import P
 from lowkiq.worker import Worker
 
 #: Locks that job ids share: PostgreSQL keeps them all in memory, some 6,400 by default for all its transactions.
@@ -55,7 +56,7 @@ class Outbox:
         self._lock_ids, self._lock = lock_ids, FileLock()
         self._relays: weakref.WeakSet[Relay | AsyncRelay] = weakref.WeakSet()
 
-    def push(self, session: PlainSession, worker: type[Worker[Any]], jobs: Iterable[NewJob], /) -> None:
+    def push(self, session: PlainSession, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], /) -> None:
         """
         Puts jobs into the outbox in the session's transaction: they are pushed if, and only if, it commits. What the
         session holds is flushed first, so that its rows are locked before the jobs get their places.
@@ -71,7 +72,7 @@ class Outbox:
             raise SettingsError("this session is awaited: await outbox.apush(session, …)")
         put(self.app, worker, jobs, lambda rows: self._write(plain(session), rows))
 
-    async def apush(self, session: AwaitedSession, worker: type[Worker[Any]], jobs: Iterable[NewJob], /) -> None:
+    async def apush(self, session: AwaitedSession, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], /) -> None:
         """The same in a session that is awaited."""
         if not is_awaited(session):
             raise SettingsError(f"{short(session)} is not awaited: outbox.push(session, …)")

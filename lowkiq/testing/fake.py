@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
+from lowkiq.admin.jobs.queries import Queries
 from lowkiq.app import Lowkiq
 from lowkiq.errors import LowkiqError, short
 from lowkiq.job import EncodedJob, Job, Pushed, encode_id
+from lowkiq.testing.caller import FakeCaller
 from lowkiq.testing.clock import Clock, Moment
 from lowkiq.testing.following import Following
 from lowkiq.testing.model.shard_state import SECOND
@@ -21,6 +23,8 @@ from lowkiq.worker import Worker
 Target: TypeAlias = Any
 
 _ANY: Final[Any] = object()
+#: More than there can be.
+_ALL: Final = 2**63 - 1
 #: Pushes that a failed assertion shows.
 _SHOWN: Final = 10
 
@@ -35,6 +39,7 @@ class Fake:
         self._queues: dict[str, FakeQueue] = {}
         self._following = Following(self._queues, self._follow)
         self._recurring = FakeEntries(self._follow, app.workers, app._declared, clock)
+        self._caller = FakeCaller(app, clock, self._queues, self._queue_of, self._acted)
         self._node = FakeNode(app.settings, clock, self._queues, self._following, self._recurring)
 
     @property
@@ -48,11 +53,11 @@ class Fake:
 
     def pending(self, worker: Target) -> list[Job]:
         """The jobs that are queued, as `queries` would find them: the one that is due first is first."""
-        return self._queue_of(worker).pending()
+        return self._queries(worker).range_by_perform_in(limit=_ALL)
 
     def morgue(self, worker: Target) -> list[Job]:
         """The jobs that were buried, the first first."""
-        return self._queue_of(worker).morgue()
+        return self._queries(worker).morgue_range_by_updated_at(limit=_ALL)
 
     def assert_pushed(
         self, worker: Target, *, id: Any = _ANY, payload: Any = _ANY, delay: Any = _ANY, times: int | None = None
@@ -77,27 +82,53 @@ class Fake:
         """Asserts that no such push was made, as `assert_pushed` tells it. Raises AssertionError."""
         self.assert_pushed(worker, id=id, payload=payload, delay=delay, times=0)
 
-    def drain(self, until: Moment | None = None) -> list[Outcome]:
+    def drain(self, until: Moment | None = None, *, only: Iterable[Target] | None = None) -> list[Outcome]:
         """
         Runs what is due, and what comes to be due while it does: in order of time, retries included.
 
         Args:
             until: the moment to which time goes on: "+1h30m", a timedelta, a datetime or a Unix time. None: it stands
                 still.
+            only: workers, or names of queues, whose jobs run; those of others stay queued, while time goes on for all.
+                None: every worker.
 
         Returns:
             what became of each job that ran, in order.
 
         Raises:
             ValueError: `until` is no moment, or is over.
-            LowkiqError: it finds no end: a job pushes itself, say.
+            LowkiqError: it finds no end: a job pushes itself, say; or `only` has what is no worker of the application.
             BaseException: what would have stopped a node: pytest.fail, say, is no Exception.
         """
-        return list(self._node.drain(self._clock.moment(until)))
+        return list(self._node.drain(self._clock.moment(until), self._names(only)))
 
-    async def adrain(self, until: Moment | None = None) -> list[Outcome]:
+    async def adrain(self, until: Moment | None = None, *, only: Iterable[Target] | None = None) -> list[Outcome]:
         """The same, awaited: coroutines of workers run on the event loop of the test."""
-        return await self._node.adrain(self._clock.moment(until))
+        return await self._node.adrain(self._clock.moment(until), self._names(only))
+
+    def _names(self, only: Iterable[Target] | None) -> Collection[str] | None:
+        if only is None:
+            return None
+        if isinstance(only, type | str | bytes) or not isinstance(only, Iterable):
+            raise LowkiqError(f"only is {short(only)}, it is a list of workers: only=[…]")
+        workers = self._app.workers
+        found = [workers.get(one, one) if isinstance(one, str) else one for one in only]
+        return {self._queue_of(one).worker.queue_name for one in found}
+
+    def _acted(self) -> None:
+        """Somebody has acted on jobs."""
+
+    def _queries(self, target: Target) -> Queries:
+        """With payloads as perform is given them, and all of them."""
+        queue, settings = self._queue_of(target), self._app.settings
+        return Queries(
+            self._caller,
+            queue.shards,
+            load_payload=queue.worker.codec.load,
+            load_error=settings.load_error,
+            max_id_bytes=settings.max_id_bytes,
+            max_payloads=_ALL,
+        )
 
     def _push(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
         """Takes validated jobs."""
@@ -180,6 +211,9 @@ class Inline(Fake):
             self._following.let_go()
             _raise_first_error([*self._node.drain(self._due_now(worker, [job]))])
         return waits
+
+    def _acted(self) -> None:
+        _raise_first_error([*self._node.drain(self._clock.now)])
 
     def _follow(self, queue: str, job: EncodedJob) -> None:
         super()._follow(queue, job)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from lowkiq.after import OPEN, names_in, part_name
 from lowkiq.job import KEPT_BYTES, EncodedJob
 from lowkiq.queue.letters import Letter
-from lowkiq.testing.queues import FakeQueue
+from lowkiq.testing.queues import FakeQueue, Waiting
 
 
 class Following:
@@ -18,8 +18,6 @@ class Following:
 
     def __init__(self, queues: Mapping[str, FakeQueue], push: Callable[[str, EncodedJob], object]) -> None:
         self._queues, self._push = queues, push
-        #: A queue and an id that waits → "queue shards_count id" of those that it waits for.
-        self._waits: dict[tuple[str, str], dict[str, None]] = {}
 
     def follow(self, letters: Iterable[tuple[str, bytes]]) -> None:
         """Pushes what follows from jobs that are done."""
@@ -29,30 +27,24 @@ class Following:
 
     def note(self, queue: FakeQueue, job: EncodedJob) -> None:
         """Notes a pushed job that waits for others, if it does, and holds it."""
-        names = names_in(job.after)
-        if names:
-            id = job.id.decode("utf-8", KEPT_BYTES)
-            self._waits.setdefault((queue.worker.queue_name, id), {}).update(dict.fromkeys(names))
-            queue.hold(id)
+        if names := names_in(job.after):
+            queue.wait(job.id.decode("utf-8", KEPT_BYTES), Waiting(dict.fromkeys(names)))
 
     def wait(self, queue: str, job: EncodedJob, batch: str, others: Sequence[str], *, is_all: bool) -> bool:
         """As Producer.wait."""
-        names = self._waits.get((queue, job.id.decode("utf-8", KEPT_BYTES)))
-        if names is None or batch not in names:
+        known = self._queues.get(queue)
+        waiting = known and known.waits.get(job.id.decode("utf-8", KEPT_BYTES))
+        if not waiting or batch not in waiting.names:
             return False
-        names.update(dict.fromkeys(others))
+        waiting.names.update(dict.fromkeys(others))
         if is_all:
-            del names[batch]
+            del waiting.names[batch]
         return True
 
     def let_go(self) -> None:
         """Has those run that wait for nothing any more."""
-        for (queue, id), names in list(self._waits.items()):
-            for name in [name for name in names if not self._is_here(name)]:
-                del names[name]
-            if not names:
-                del self._waits[queue, id]
-                self._queues[queue].let_go(id)
+        for queue in [*self._queues.values()]:
+            queue.let_go(self._is_here)
 
     def _is_here(self, name: str) -> bool:
         """True while something of an id is queued, runs or is in the morgue; of a batch, while it is open."""

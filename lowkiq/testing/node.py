@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
 from contextvars import copy_context
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from lowkiq import clock
 from lowkiq.errors import CheckpointFailed, LowkiqError
@@ -19,6 +19,7 @@ from lowkiq.job import Job
 from lowkiq.node.leases import checkpoints
 from lowkiq.queue.shard import Outcome as Settlement
 from lowkiq.queue.shard import Shard, Snoozed
+from lowkiq.registration import made
 from lowkiq.settings import Settings
 from lowkiq.testing.clock import Clock
 from lowkiq.testing.following import Following
@@ -28,6 +29,9 @@ from lowkiq.testing.queues import FakeQueue, Taken
 from lowkiq.testing.rates import FakeGate
 from lowkiq.testing.recurring import FakeEntries
 from lowkiq.worker import Worker
+
+#: The queues whose jobs run; None: all.
+Only: TypeAlias = Collection[str] | None
 
 #: Batches of one drain, at most: a job that pushes itself, or snoozes for no time, would go on for ever.
 MOST_BATCHES: Final = 100_000
@@ -112,7 +116,8 @@ class Batch(NamedTuple):
     @property
     def is_cancelled(self) -> bool:
         timeout = self.worker.perform_timeout
-        return timeout is not None and clock.monotonic() >= self.since + timeout
+        is_late = timeout is not None and clock.monotonic() >= self.since + timeout
+        return is_late or bool(self.queue.cancelled(self.taken))
 
     def may_start(self) -> bool:
         return True
@@ -146,15 +151,15 @@ class FakeNode:
         #: Each is used by the thread of the one before it: a coroutine may wait for what another one does.
         self._loops = [LoopThread("lowkiq-testing")]
 
-    def drain(self, until: int) -> Iterator[Outcome]:
+    def drain(self, until: int, only: Only = None) -> Iterator[Outcome]:
         """Runs what is due until then, in order of time, and gives what became of it."""
-        for batch in self._batches(until):
+        for batch in self._batches(until, only):
             yield from self._settle(batch, copy_context().run(_perform, batch))
 
-    async def adrain(self, until: int) -> list[Outcome]:
+    async def adrain(self, until: int, only: Only = None) -> list[Outcome]:
         """The same; coroutines run on the loop that runs here."""
         outcomes: list[Outcome] = []
-        for batch in self._batches(until):
+        for batch in self._batches(until, only):
             outcomes += self._settle(batch, await asyncio.create_task(_perform_awaited(batch)))
         return outcomes
 
@@ -163,9 +168,9 @@ class FakeNode:
         for loop in self._loops:
             loop.close()
 
-    def _batches(self, until: int) -> Iterator[Batch]:
+    def _batches(self, until: int, only: Only) -> Iterator[Batch]:
         claims = 0
-        while found := self._next(until):
+        while found := self._next(until, only):
             queue, due, index = found
             self._clock.move_to(due)
             claims += 1
@@ -178,18 +183,22 @@ class FakeNode:
                 yield batch
         self._clock.move_to(until)
 
-    def _next(self, until: int) -> tuple[FakeQueue, int, int] | None:
+    def _next(self, until: int, only: Only) -> tuple[FakeQueue, int, int] | None:
         self._following.let_go()
-        found = self._first_due(until)
+        found = self._first_due(until, only)
         while at := self._recurring.fire(min(until, found[1] if found else until)):
             self._clock.move_to(at)
-            found = self._first_due(until)
+            found = self._first_due(until, only)
         return found
 
-    def _first_due(self, until: int) -> tuple[FakeQueue, int, int] | None:
-        found = [(*next_due, queue) for queue in [*self._queues.values()] if (next_due := queue.next_due())]
-        due, index, queue = min(found, key=lambda one: one[:2], default=(0, 0, None))
-        return None if queue is None or due > max(until, self._clock.now) + MOMENT else (queue, due, index)
+    def _first_due(self, until: int, only: Only) -> tuple[FakeQueue, int, int] | None:
+        queues = [queue for name, queue in [*self._queues.items()] if only is None or name in only]
+        found = [(*next_due, queue) for queue in queues if (next_due := queue.next_due())]
+        first = min(found, key=lambda one: (*one[:2], one[2].worker.queue_name), default=None)
+        if first is None or first[0] > max(until, self._clock.now) + MOMENT:
+            return None
+        due, index, queue = first
+        return queue, due, index
 
     def _claim(self, queue: FakeQueue, index: int) -> Batch | None:
         performer = self._performer(queue.worker)
@@ -225,7 +234,7 @@ class FakeNode:
         jobs, found, rate = batch.running, failures or Failures(), batch.worker.rate
         if rate and found.limited:
             self._gates[batch.shard.queue].rest(rate, jobs, found.limited, self._clock.now)
-        spoiled = batch.taken.claim.spoiled
+        spoiled, cancelled = batch.taken.claim.spoiled, batch.queue.cancelled(batch.taken)
         batch.queue.settle(
             batch.taken,
             Settlement(
@@ -241,7 +250,7 @@ class FakeNode:
         )
         self._following.follow(found.letters)
         raised = batch.performer.take_raised()
-        outcomes = outcomes_of(batch.shard.queue, jobs, found, raised, batch.at / SECOND)
+        outcomes = outcomes_of(batch.shard.queue, jobs, found, raised, batch.at / SECOND, cancelled)
         batch.performer.raise_fatal()
         return outcomes
 
@@ -250,7 +259,7 @@ class FakeNode:
         known = self._performers.get((queue, loop))
         if known is None:
             if queue not in self._workers:
-                self._workers[queue], self._gates[queue] = worker(), FakeGate(worker.codec)
+                self._workers[queue], self._gates[queue] = made(worker), FakeGate(worker.codec)
             known = self._performers[queue, loop] = FakePerformer(self._workers[queue], self._settings, loop)
         return known
 

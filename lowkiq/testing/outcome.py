@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,8 @@ class Outcome:
     blocked: bool = False
     #: Its oldest payload is gone (`when_exhausted="discard"`); with a Discard it is done.
     discarded: bool = False
+    #: It was cancelled while it ran, and is not done (`actions.cancel`): nothing of this run comes back.
+    cancelled: bool = False
     #: What it has raised, or the text that a PartialFailure had for it; of a RetryIn the error that it was raised from.
     error: BaseException | str | None = None
 
@@ -45,16 +47,25 @@ class Outcome:
 
 
 def outcomes_of(
-    queue: str, jobs: Sequence[Job], failures: Failures, raised: Mapping[str, BaseException | str], at: float
+    queue: str,
+    jobs: Sequence[Job],
+    failures: Failures,
+    raised: Mapping[str, BaseException | str],
+    at: float,
+    cancelled: Collection[str],
 ) -> list[Outcome]:
     """The outcome of each job of a batch, but of those that did not run."""
     delays = {row.id: row.delay for row in failures.failed}
     naps = {row.id: row.delay for row in failures.snoozed}
     fates = {row.id: row.fate for row in failures.exhausted}
+    gone = {id for id in (*delays, *naps, *fates) if id in cancelled}
+    for rows in (delays, naps, fates):
+        for id in gone & rows.keys():
+            del rows[id]
     found = []
     for job in jobs:
         fate, error = fates.get(job.id), raised.get(job.id)
-        is_done = not (fate or job.id in delays or job.id in naps)
+        is_done = not (fate or job.id in delays or job.id in naps or job.id in gone)
         found.append(
             Outcome(
                 queue,
@@ -68,6 +79,7 @@ def outcomes_of(
                 buried=fate in {"bury", "bury_all"},
                 blocked=fate == "block",
                 discarded=fate == "discard" or (is_done and error is not None),
+                cancelled=job.id in gone,
                 error=_shown(error),
             )
         )

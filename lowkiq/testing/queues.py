@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
+from lowkiq.admin.jobs.actions import as_list
 from lowkiq.codec import name_of
-from lowkiq.failure import parts_of
-from lowkiq.job import KEPT_BYTES, EncodedJob, Job, Pushed, parse_tags, shard_of
+from lowkiq.job import KEPT_BYTES, EncodedJob, Pushed, parse_tags, shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.claims import Claim, parse_claim
 from lowkiq.queue.shard import MAX_CLAIM_PAYLOADS, Outcome, Owned, Shard
 from lowkiq.settings import Settings
 from lowkiq.testing.clock import Clock
 from lowkiq.testing.model.shard_model import ShardModel
-from lowkiq.testing.model.shard_state import SECOND, Asked, Delay, Entry, Payloads, Tags, lowest_first
+from lowkiq.testing.model.shard_state import SECOND, Asked, Delay, Tags
 from lowkiq.worker import Worker
 
 #: The node that owns all shards of a fake, for ever: nobody else comes.
@@ -49,21 +51,32 @@ class Taken(NamedTuple):
     claim: Claim
 
 
+@dataclass
+class Waiting:
+    """What an id waits for (`after`): "queue shards_count id", or a batch that is open; and how many are done."""
+
+    names: dict[str, None] = field(default_factory=dict)
+    done: int = 0
+
+
 class FakeQueue:
     """Threads can share it: pushes may come from those of a server under test."""
 
     def __init__(self, worker: type[Worker[Any]], settings: Settings, clock: Clock) -> None:
         self.worker, self._settings, self._clock = worker, settings, clock
         count = worker.shards_count
-        self._layout = keys.layout(count)
+        self._layout = keys.Layout(keys.LAYOUT_VERSION, count).text
         self.shards = [Shard(settings.namespace, worker.queue_name, index, count) for index in range(count)]
         self._models = [ShardModel() for _ in range(count)]
         self._epochs = [self._acquire(model) for model in self._models]
         self._numbers = [0] * count
         self._lock = threading.RLock()
         self._pushed: list[tuple[EncodedJob, int]] = []
-        #: When an id got into the morgue.
-        self._buried_at: dict[str, int] = {}
+        #: Ids that people hold, with who and why. Those are held that are here, or wait for others.
+        self.holds: dict[str, bytes] = {}
+        self.waits: dict[str, Waiting] = {}
+        #: What dead ids wait for again should they come back.
+        self._dead_waits: dict[str, Waiting] = {}
 
     # ── what producers do ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -87,17 +100,32 @@ class FakeQueue:
             model.perform_now(self._layout, id.decode("utf-8", KEPT_BYTES))
             self._clock.move_to(model.state.last_score)
 
-    def hold(self, id: str) -> None:
-        """Keeps an id from being run."""
+    def wait(self, id: str, waiting: Waiting) -> None:
+        """Keeps an id from being run until these are gone, too."""
         with self._lock:
+            known = self.waits.setdefault(id, Waiting())
+            known.names.update(waiting.names)
+            known.done += waiting.done
             self._model_of(id).hold(self._layout, b"{}", id)
 
-    def let_go(self, id: str) -> None:
-        """Has it run again."""
+    def let_go(self, is_here: Callable[[str], bool]) -> None:
+        """Has ids run of which nothing is left that they wait for."""
+        for id, waiting in [*self.waits.items()]:
+            for name in [name for name in waiting.names if not is_here(name)]:
+                del waiting.names[name]
+                waiting.done += 1
+            if not waiting.names:
+                del self.waits[id]
+                self._free([id])
+
+    def _free(self, ids: Iterable[str]) -> None:
+        """Has ids run again that nobody holds, and that wait for nothing."""
         with self._lock:
-            model = self._model_of(id)
-            model.now = self._clock.now
-            model.let_go(self._layout, id)
+            for id in ids:
+                if id not in self.holds and id not in self.waits:
+                    model = self._model_of(id)
+                    model.now = self._clock.now
+                    model.let_go(self._layout, id)
 
     def has(self, id: str) -> bool:
         """Returns whether anything of an id is queued, runs or is in the morgue."""
@@ -118,12 +146,14 @@ class FakeQueue:
 
     def next_due(self) -> tuple[int, int] | None:
         """Time of the job that is due first, and its shard; None: nothing is queued that is ever due."""
+        now = self._clock.now
         with self._lock:
             found = [
-                (entry.due, index)
+                # What was queued with others a moment ahead of the clock is due with them.
+                (now if now < entry.due <= model.state.last_score else entry.due, index)
                 for index, model in enumerate(self._models)
                 for entry in model.state.queued.values()
-                if not (entry.waits or entry.blocked)
+                if not (entry.waits or entry.blocked or model.state.paused)
             ]
         return min(found, default=None)
 
@@ -147,9 +177,11 @@ class FakeQueue:
             model = self._models[taken.at]
             model.now = self._clock.now
             model.settle(NODE, taken.epoch, taken.number, outcome)
-            for id in (*(row.id for row in outcome.exhausted), *(row.id for row in outcome.spoiled)):
-                if id in model.state.morgue:
-                    self._buried_at[id] = model.now
+
+    def cancelled(self, taken: Taken) -> set[str]:
+        """The ids of a claim that somebody has cancelled."""
+        with self.locked(taken.at) as model:
+            return {id for name, id in model.state.cancelled if name == taken.number}
 
     def checkpoint(self, taken: Taken, id: str, value: bytes) -> bool:
         """Keeps what a job is given back when it is run again. False: its run is over."""
@@ -162,44 +194,58 @@ class FakeQueue:
         assert isinstance(owned, Owned)  # noqa: S101 (nobody else owns it)
         return int(owned.epoch)
 
-    # ── what people see ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what people do, and see ─────────────────────────────────────────────────────────────────────────────────────
+
+    def act(self, index: int, script: str, words: Sequence[bytes], ids: Sequence[str]) -> Any:
+        """Does what a script does to ids of a shard, or to all of it. Returns its reply."""
+        with self.locked(index) as model:
+            match script:
+                case "pause":
+                    since, _ = model.pause(self._layout, words[0])
+                    model.state.rests = model.state.epoch  # whatever runs has begun
+                    return [since, b""]
+                case "resume":
+                    return model.resume(self._layout)
+                case "hold":
+                    new = len(set(ids) - self.holds.keys())
+                    self.holds.update(dict.fromkeys(ids, words[0]))
+                    model.hold(self._layout, words[0], *ids)
+                    return new
+                case "let_go" | "stop_waiting":
+                    where: dict[str, Any] = self.holds if script == "let_go" else self.waits
+                    gone = [id for id in ids if where.pop(id, None) is not None]
+                    self._free(gone)
+                    return len(gone)
+            given = [int(word) if word.isdigit() else word.decode() for word in words]
+            replies = [as_list(getattr(model, script)(self._layout, *given, id)) for id in ids]
+            for id, (moved, *left) in zip(ids, replies, strict=True):
+                if moved or left:
+                    self._has_moved(model, script, id)
+            return [sum(moved for moved, *_ in replies), *(id for _, *left in replies for id in left)]
+
+    def _has_moved(self, model: ShardModel, script: str, id: str) -> None:
+        """What an id waits for goes with it to the morgue, and back."""
+        if id in self.waits and id not in model.state.queued:
+            waiting = self.waits.pop(id)
+            self._free([id])
+            if script == "bury":
+                self._dead_waits[id] = waiting
+        elif id in self._dead_waits and id not in model.state.morgue:
+            waiting = self._dead_waits.pop(id)
+            if script == "revive":
+                self.wait(id, waiting)
+
+    @contextmanager
+    def locked(self, index: int) -> Iterator[ShardModel]:
+        """The model of a shard, which nobody else changes meanwhile."""
+        with self._lock:
+            model = self._models[index]
+            model.now = self._clock.now
+            yield model
 
     def pushed(self) -> list[tuple[EncodedJob, Push]]:
         """Pushes, the first first, each as it was sent and as perform is given it."""
         return [(job, _push(job, at, self._load(job.payload))) for job, at in self._pushed]
-
-    def pending(self) -> list[Job]:
-        """Queued jobs, in order of time."""
-        with self._lock:
-            found = [
-                self._queued(model, id, entry) for model in self._models for id, entry in model.state.queued.items()
-            ]
-        return sorted(found, key=lambda job: (job.perform_in, job.scores[0]))
-
-    def morgue(self) -> list[Job]:
-        """Buried jobs, the first first."""
-        with self._lock:
-            found = [
-                self._job(id, grave.payloads, self._buried_at.get(id, 0), -1, grave.error, grave.tags)
-                for model in self._models
-                for id, grave in model.state.morgue.items()
-            ]
-        return sorted(found, key=lambda job: job.perform_in)
-
-    def _queued(self, model: ShardModel, id: str, entry: Entry) -> Job:
-        error = model.state.errors.get(id)
-        due = entry.blocked if entry.blocked is not None else entry.due
-        job = self._job(id, entry.payloads, due, entry.retry_count, error, entry.tags)
-        job.waits_for_own_run, job.is_blocked = entry.waits, entry.blocked is not None
-        return job
-
-    def _job(self, id: str, payloads: Payloads, at: int, retry_count: int, stored: str | None, tags: Tags) -> Job:
-        order = lowest_first(payloads)
-        error, frames = parts_of(self._settings.load_error(stored)) if stored else (None, None)
-        loaded = [self._load(payload) for payload, _ in order]
-        scores = tuple(score / SECOND for _, score in order)
-        shown = parse_tags("\n".join(tags).encode())
-        return Job(id, loaded, scores, at / SECOND, retry_count, error, len(order), traceback=frames, tags=shown)
 
     def _load(self, payload: bytes) -> Any:
         """A payload as perform is given it; one that can't be loaded as it is stored, as queries have it."""
@@ -244,18 +290,19 @@ def _reply(jobs: Sequence[tuple[Any, ...]], model: ShardModel) -> list[Any]:
     tagged: list[bytes] = []
     for id, payloads, due, retry_count, _, _, tags in jobs:
         name = id.encode("utf-8", KEPT_BYTES)
-        pairs = [part for payload, score in payloads for part in (payload, _text(score))]
-        found += (name, [b"%b:%d" % (_text(due), retry_count), *pairs])
+        pairs = [part for payload, score in payloads for part in (payload, text_of(score))]
+        found += (name, [b"%b:%d" % (text_of(due), retry_count), *pairs])
         if id in model.state.checkpoints:
             payload, value = model.state.checkpoints[id]
             known = name_of(payload)
             checkpoints += (name, b"%d:%b%b" % (len(known), known, value))
         if tags:
             tagged += (name, "\n".join(tags).encode())
-    return [_text(model.now), b"", found, 0, [], checkpoints, tagged]
+    return [text_of(model.now), b"", found, 0, [], checkpoints, tagged]
 
 
-def _text(microseconds: int) -> bytes:
+def text_of(microseconds: int) -> bytes:
+    """A time, or a score, as Redis tells it."""
     return repr(microseconds / SECOND).encode()
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from lowkiq.app import Lowkiq
-from lowkiq.errors import LowkiqError
 from lowkiq.job import EncodedJob, Pushed
 from lowkiq.recurring import Recurring
 from lowkiq.testing.fake import Fake
@@ -22,7 +21,7 @@ def standing_in(app: Lowkiq, fake: Fake) -> Iterator[None]:
     instead = {
         "_producers": _Producers(app, fake),
         "_awaited": _Awaited(),
-        "caller": _NoRedis(),
+        "caller": fake._caller,
         "recurring": Recurring(app, fake._recurring),
     }
     attributes = vars(app)
@@ -78,16 +77,3 @@ class _Awaited:
 
     def close(self) -> None:
         """Has no connections to close."""
-
-
-class _NoRedis:
-    """Stands in for the connections."""
-
-    def close(self) -> None:
-        """Has none to close."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise LowkiqError(
-            "there is no Redis in lowkiq.testing.fake: look by jobs.pending, jobs.morgue and jobs.pushed; for queries, "
-            "actions and all else take a real one, as the fixture lowkiq_redis gives"
-        )

@@ -56,7 +56,8 @@ def of_type(label: str, annotation: Any, load: Load, dump: Dump) -> Payloads:
             f"{label}: payloads are annotated {shown(annotation)}, which they can't be turned into: {error}"
         ) from error
     if is_json:
-        return Payloads(form.decode, _Dumper(form, form.encode, form.decode, is_json=True), form.runs_user_code)
+        dump_json = _Dumper(shown(annotation), form, form.encode, form.decode, is_json=True)
+        return Payloads(form.decode, dump_json, form.runs_user_code)
 
     def load_typed(data: bytes) -> Any:
         return form.convert(load(data))
@@ -66,7 +67,7 @@ def of_type(label: str, annotation: Any, load: Load, dump: Dump) -> Payloads:
         return dumped.encode() if isinstance(dumped, str) else dumped
 
     is_users = form.runs_user_code or load is not codec.load_payload
-    return Payloads(load_typed, _Dumper(form, dump_typed, load_typed, is_json=False), is_users)
+    return Payloads(load_typed, _Dumper(shown(annotation), form, dump_typed, load_typed, is_json=False), is_users)
 
 
 class Form(Protocol):
@@ -129,7 +130,8 @@ class _Dumper:
     comes back equal is dumped as it came back, so that equal payloads give equal bytes.
     """
 
-    def __init__(self, form: Form, encode: Callable[[Any], bytes], load: Load, *, is_json: bool) -> None:
+    def __init__(self, name: str, form: Form, encode: Callable[[Any], bytes], load: Load, *, is_json: bool) -> None:
+        self._name = name
         self._form = form
         #: What the bytes can hold is known. The user's own may hold more, such as NaN, and then come back the same.
         self._is_json = is_json
@@ -141,7 +143,11 @@ class _Dumper:
             data = self._encode(payload)
         except codec.ENCODING as error:
             raise self._form.refused(payload, error) from None
-        loaded = self._load(data)
+        try:
+            loaded = self._load(data)
+        except msgspec.ValidationError as error:
+            whole = "" if " - at `" in str(error) else f": it must be {self._name}, not {short(payload)}"
+            raise ValueError(f"{error}{whole}") from None
         again = self._encode(loaded)
         if self._form.is_same(loaded, payload) or (again == data and not self._is_json):
             return again

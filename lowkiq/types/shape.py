@@ -37,13 +37,18 @@ class Shape:
 
     def bind(self, worker: Any) -> Call:
         """The call of one batch, with ids as annotated; of an async worker it returns an awaitable."""
-        perform = worker.perform_one if self.is_one else worker.perform
+        perform = self.bind_plain(worker)
+        return _one(perform) if self.is_one else perform
+
+    def bind_plain(self, worker: Any) -> Callable[..., Any]:
+        """The same, but what takes an id at a time is called with that and its payloads, as it is written."""
+        perform: Callable[..., Any] = worker.perform_one if self.is_one else worker.perform
         if self.is_hidden:
             perform = _awaited(perform)
         load_id = worker.codec.load_id
-        if self.is_one:
-            return _one(perform, load_id)
-        return perform if load_id is None else _with_ids(perform, load_id)
+        if load_id is None:
+            return perform
+        return _with_id(perform, load_id) if self.is_one else _with_ids(perform, load_id)
 
 
 def read_function(label: str, function: Callable[..., Any]) -> tuple[Shape, Types]:
@@ -202,10 +207,17 @@ def _told(parameters: list[Parameter]) -> str:
     return f"({', '.join(parameter.name for parameter in parameters)})"
 
 
-def _one(perform: Callable[..., Any], load_id: Callable[[str], Any] | None) -> Call:
+def _one(perform: Callable[..., Any]) -> Call:
     def call(payloads_by_id: dict[str, list[Any]]) -> Any:
         ((id, payloads),) = payloads_by_id.items()
-        return perform(id if load_id is None else load_id(id), payloads)
+        return perform(id, payloads)
+
+    return call
+
+
+def _with_id(perform: Callable[..., Any], load_id: Callable[[str], Any]) -> Callable[..., Any]:
+    def call(id: str, payloads: list[Any]) -> Any:
+        return perform(load_id(id), payloads)
 
     return call
 

@@ -22,7 +22,7 @@ from lowkiq.process.title import set_title
 from lowkiq.version import VERSION
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.control import subcommands
-from lowkiq_supervisor.errors import BootError, MayHeal
+from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.options import OPTIONS, Options, flag
 from lowkiq_supervisor.processes.check import EndedEarly, check_import, check_port
 from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
@@ -113,7 +113,7 @@ def supervise(
         _leave(ended.code)
     except BootError as error:
         get_logger("supervisor").error("cannot_start", error=str(error))
-        _leave(ExitCode.INTERNAL if isinstance(error, MayHeal) else ExitCode.BOOT)
+        _leave(error.code)
     _leave(Arbiter(options, embedded=embedded).run())
 
 
@@ -129,7 +129,7 @@ def _set_out(options: Options) -> EmbeddedRedis | None:
     if options.preload:
         preload_app(options.app, environment, options.boot_timeout)
     else:
-        check_import(options.app, environment)
+        check_import(options, environment)
     if embedded is not None:
         _tell_of_redis(options)
     return embedded

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError
 
 
 class BootError(LowkiqError):
-    """The supervisor can't begin: something on this machine is in the way."""
+    """The supervisor can't begin: something on this machine is in the way. With INTERNAL it may heal by itself."""
 
-
-class MayHeal(BootError):
-    """It can't begin now, but perhaps later, with nothing changed."""
+    def __init__(self, message: str, code: int = ExitCode.BOOT) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class CommandRefused(LowkiqError):

@@ -73,7 +73,7 @@ def test_a_kept_context_does_not_speak_for_the_next_job(
 
     else:
 
-        @app.worker(queue_name="q", shards_count=1, concurrency=1)
+        @app.worker(queue_name="q", shards_count=1, concurrency=1)  # else both may run at a time, if the first is slow
         def threads(id: str, payloads: list[Any]) -> None:
             act(id)
 

@@ -126,7 +126,7 @@ def test_a_claim_whose_reply_comes_later_is_not_started(driven: Driven) -> None:
     push(driven, "a")
     asked = driven.lease.ask(1, driven.thread.seat)
     assert asked
-    claim = driven.lease.runtime.caller.run_all(asked.calls)[-1]
+    claim = driven.lease.runtime.caller.run_all(asked.make_calls())[-1]
     assert not is_confirmed(driven)
     driven.ring()
     assert is_confirmed(driven)

@@ -126,7 +126,8 @@ def test_bad_input_fails_the_job_and_nothing_is_written(app: Lowkiq) -> None:
 
     @app.worker(queue_name="orders", shards_count=1)
     def order(id: str, _: list[Any]) -> None:
-        for jobs, of in (([{"id": ""}], None), ([{"id": "x"}], "stranger"), ([{"id": n} for n in range(1_001)], None)):
+        bad: Any = (([{"id": ""}], None), ([{"id": "x"}], "stranger"), ([{"id": n} for n in range(1_001)], None))
+        for jobs, of in bad:
             try:
                 current().then(invoice, jobs, of=of)
             except (InvalidJob, ValueError, LowkiqError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lowkiq.admin.jobs.undo import UndoableActions
@@ -31,7 +31,7 @@ class Ground:
         self.rig, self.caller = rig, rig.caller
         self.clock = rig.clock
         self.book = Book(is_equal_last=is_equal_last)
-        self.layout = Layout(2, SHARDS)
+        self.layout = Layout(1, SHARDS)
         self.leases: dict[str, Lease] = {}
         #: Claims that outlive their owner's hold of the shard.
         self.away: list[Hand] = []
@@ -138,14 +138,16 @@ class Ground:
         return [Look({key.decode(): value for key, *value in keys}, names) for keys, names in replies]
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """The payloads that are queued, claimed and dead, by id; while shards are moved an id may be in two of them."""
-        queued, claimed, morgue = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-        for look in self.looks():
+        """The payloads that are queued, claimed and dead, by id, while no shard is moved."""
+        looks = self.looks()
+        for look in looks:
             look.check_tags()
-            for found, jobs in ((queued, look.queued()), (claimed, look.claimed()), (morgue, look.morgue())):
-                for id, job in jobs.items():
-                    found[id] = found.get(id, {}) | job.payloads
-        return queued, claimed, morgue
+        return _together(look.queued() for look in looks), *self.in_hand_and_dead(looks)
+
+    def in_hand_and_dead(self, looks: Sequence[Look] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The payloads that are claimed and dead, by id; while shards are moved an id may be in two of them."""
+        looks = looks or self.looks()
+        return _together(look.claimed() for look in looks), _together(look.morgue() for look in looks)
 
     def check(self) -> None:
         """Raises AssertionError if Redis holds something else than the book, or a capability says so."""
@@ -153,3 +155,11 @@ class Ground:
             self.book.compare(*self.read())
         for capability in self.capabilities:
             capability.check()
+
+
+def _together(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    found = dict[str, Any]()
+    for jobs in shards:
+        for id, job in jobs.items():
+            found[id] = found.get(id, {}) | job.payloads
+    return found

@@ -71,15 +71,17 @@ class Taken:
 
 @dataclass(slots=True)
 class Hand:
-    """A claim in hand."""
+    """A claim in hand, or what a reshard has moved of it to one shard."""
 
     lease: Lease
-    number: int
+    number: int | str
     jobs: dict[str, Taken] = field(default_factory=dict)
+    #: The claim, as it was made.
+    key: ClaimKey = ("", "", 0)
 
-    @property
-    def key(self) -> ClaimKey:
-        return self.lease.shard.prefix, self.lease.epoch, self.number
+    def __post_init__(self) -> None:
+        if not self.key[0]:
+            self.key = self.lease.shard.prefix, self.lease.epoch, int(self.number)
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Lease:
     node: str
     epoch: str
     number: int = 0
-    hands: dict[int, Hand] = field(default_factory=dict)
+    hands: dict[int | str, Hand] = field(default_factory=dict)
     #: It is somebody else's by now, and whoever had it may not know.
     is_lost: bool = False
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
-from lowkiq.errors import Fenced, Moved, Unsettled
+from lowkiq.errors import BeingResharded, Fenced, Moved, Unsettled
+from lowkiq.node.leases.homes import Home, Homes
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled, Shard
@@ -83,7 +84,7 @@ class Nodes(Ground):
         ids = [id for id, record in self.book.records.items() if record.claim and record.claim[0] == shard.prefix]
         if not ids:
             return
-        _, claimed, morgue = self.read()
+        claimed, morgue = self.in_hand_and_dead()
         for hand in self.away:
             if hand.lease.shard.prefix == shard.prefix and hand.lease.node not in dead:
                 lost = {id for id in hand.jobs if self.book.of(id).claim == hand.key} - claimed.keys()
@@ -207,11 +208,26 @@ class Nodes(Ground):
         self.tell(f"{lease.node} settles {lease.shard.prefix} {hand.number} {spelt(outcome)}: {told(result)}")
         if isinstance(result, Settled):
             self._settled(hand, outcome)
-        else:
+        elif isinstance(result, Moved) and self._is_away(hand):
+            self._follow(hand, str(result))
+        elif not isinstance(result, BeingResharded) or not self._is_away(hand):  # else it tells it again, later
             assert isinstance(result, Fenced | Moved), f"a settle was told {result!r}"
             self.away = [one for one in self.away if one is not hand]
             self.lose(lease)
         return result
+
+    def _is_away(self, hand: Hand) -> bool:
+        return any(one is hand for one in self.away)
+
+    def _follow(self, hand: Hand, layout: str) -> None:
+        """A node looks for a claim that has outlived its hold of the shard where a reshard has moved it."""
+        homes = Homes(hand.lease.shard, 0)
+        homes.all = (Home(hand.lease.shard, hand.number),)
+        homes.follow(homes.all[0], layout, hand.jobs)
+        self.away = [one for one in self.away if one is not hand]
+        for home in homes.all:
+            lease = Lease(home.shard, hand.lease.node, hand.lease.epoch, is_lost=True)
+            self.away.append(Hand(lease, home.number, {id: hand.jobs[id] for id in home.ids or ()}, hand.key))
 
     def _settled(self, hand: Hand, outcome: Outcome) -> None:
         known = {id for id in hand.jobs if self.book.of(id).claim == hand.key}

@@ -206,7 +206,8 @@ def test_a_clock_that_is_set_back_holds_nothing_up(five: Queue, clock: VirtualCl
     assert five.words("b") == ["start"]
 
 
-def test_keys_that_nobody_asks_for_go(five: Queue) -> None:
+def test_keys_that_nobody_asks_for_go(app: Lowkiq) -> None:
+    five = Queue(app, Rate(5, per=60))
     five.ask(*(Unit(str(number), "a") for number in range(10)), *ids(8))
     names = list(five.app.redis().scan_iter(match="*:rate}:*"))
     assert len(names) > 20

@@ -9,7 +9,6 @@ from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tags import TagCount
 from lowkiq.job import encode_jobs
 from tests import mutants
-from tests.queue.shard_driver import FUTURE
 
 WRONG = {
     "tags must be a list of words": "eu",
@@ -93,20 +92,6 @@ def test_tags_that_come_while_the_id_runs_are_of_what_is_queued_then(shard):
     shard.push("a", b"3", tags="newer")
     lease.fail("a")
     assert shard.queued()["a"].tags == ("newer", "new")
-
-
-def test_what_an_older_lowkiq_has_left_goes_with_the_next_tagged_push_or_owner(shard):
-    """An older node ends a tagged job and knows of no tags."""
-    for end in ("push", "owner"):
-        shard.push("a", tags="x\ny", perform_in=FUTURE)
-        shard.redis.unlink(shard.key("due"), shard.key("payloads"))
-        if end == "push":
-            shard.push("a", tags="y")
-            assert shard.queued()["a"].tags == ("y",)
-            shard.actions.delete(["a"])
-        else:
-            shard.lease()
-        assert shard.names() <= {"meta", "owner"}
 
 
 def test_a_push_whose_reply_was_lost_may_be_repeated(shard):

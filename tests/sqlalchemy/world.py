@@ -50,7 +50,7 @@ def change(id: int) -> None:
     with Session(engine) as session, session.begin():
         changed = update(orders).where(orders.c.id == id).values(version=orders.c.version + 1)
         session.execute(changed)
-        version = session.scalar(select(orders.c.version).where(orders.c.id == id))
+        version = session.scalars(select(orders.c.version).where(orders.c.id == id)).one()
         outbox.push(session, sync, [{"id": id, "payload": version}])
 
 

@@ -93,7 +93,7 @@ def test_ready_does_not_wait_for_the_web_view_and_stopping_counts_its_time(tmp_p
         manager.until_told("STATUS=running: 2 of 2 nodes ready, web 127.0.0.1:8080 starting")
         supervisor.end()
         told = manager.until_told("STOPPING=1").splitlines()[1]
-        assert told == "EXTEND_TIMEOUT_USEC=40000000", "30 s and 2 s for nodes, 3 s for the view, and 5 s to spare"
+        assert told == "EXTEND_TIMEOUT_USEC=42000000", "30 s and 2 s for nodes, 5 s for the view, and 5 s to spare"
     manager.socket.close()
 
 

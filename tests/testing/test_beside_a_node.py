@@ -83,3 +83,68 @@ def test_both_run_the_same_and_people_see_the_same(make_app: Callable[..., Lowki
         assert seen(jobs.morgue(fake.worker)) == seen(queries.morgue_fetch([*FATES]))
     assert fake.ran == real.ran
     assert calls == of_real
+
+
+class Waits:
+    """Jobs that wait for one that is held, and what people do to them meanwhile."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self.ran: list[str] = []
+
+        @app.worker(queue_name="orders", shards_count=1)
+        def orders(id: str, _: list[Any]) -> None:
+            self.ran.append(f"order {id}")
+
+        @app.worker(queue_name="mails", shards_count=1)
+        def mails(id: str, _: list[Any]) -> None:
+            self.ran.append(f"mail {id}")
+
+        self.orders, self.mails = orders, mails
+
+    def told(self, run: Callable[[], object]) -> list[Any]:
+        """What is told, step by step, where `run` runs what is due."""
+        orders, mails, told = self.orders.actions, self.mails.actions, list[Any]()
+
+        def note(*replies: Any) -> None:
+            run()
+            held = sorted(
+                (
+                    hold.id,
+                    hold.by_person,
+                    hold.why,
+                    hold.waits and (hold.waits.left, hold.waits.total, hold.waits.first),
+                )
+                for hold in self.mails.queries.held()
+            )
+            told.append((*replies, held, sorted(self.ran), orders.waited_for(["first"])))
+            told.append(
+                [
+                    (job.id, job.waits_for_own_run)
+                    for job in sorted(self.mails.queries.find("*"), key=lambda job: job.id)
+                ]
+            )
+
+        self.orders.perform_async([{"id": "first"}, {"id": "second"}])
+        orders.hold(["first"], "not yet")
+        ids = ("both", "dead", "gone", "kept", "new", "tired")
+        self.mails.perform_async([{"id": id, "after": [(self.orders, "first"), (self.orders, "second")]} for id in ids])
+        note()
+        note(mails.hold(["both", "tired"], "wait"), mails.hold(["both"], "longer"), mails.let_go(["kept"]))
+        note(mails.stop_waiting(["tired", "none"]), mails.kill(["dead", "gone", "new"]), mails.delete(["kept"]))
+        self.mails.perform_async([{"id": "kept"}, {"id": "gone"}, {"id": "new"}])
+        note(mails.morgue_delete(["gone"]))
+        note(mails.morgue_queue_up(["dead"]), mails.let_go(["tired"]), mails.cancel(["new"]))
+        note(orders.let_go(["first"]))
+        note(mails.let_go(["both"]))
+        return told
+
+
+def test_what_waits_and_is_held_does_so_on_both(make_app: Callable[..., Lowkiq]) -> None:
+    real, fake = make_app(), make_app()
+    of_real = Waits(real)
+    really = of_real.told(lambda: burst(real))
+    of_fake = Waits(fake)
+    with testing.fake(fake) as jobs:
+        told = of_fake.told(jobs.drain)
+    assert told == really
+    assert sorted(of_fake.ran) == sorted(of_real.ran)

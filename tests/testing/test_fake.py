@@ -146,13 +146,6 @@ def test_after_it_the_application_pushes_to_redis_again(app: Lowkiq) -> None:
         sync.perform_async([{"id": 1}])
 
 
-def test_what_needs_redis_is_refused_and_told_where_to_look(app: Lowkiq) -> None:
-    sync = worker_of(app, Ran())
-    for ask in (lambda: sync.queries.fetch(["1"]), lambda: sync.actions.delete(["1"]), app.metrics, app.redis):
-        with testing.fake(app), pytest.raises(LowkiqError, match=r"no Redis in lowkiq\.testing.*lowkiq_redis"):
-            ask()
-
-
 def test_what_is_no_worker_of_the_application_is_refused(app: Lowkiq) -> None:
     stranger = worker_of(Lowkiq(redis_url="redis://127.0.0.1:1/0"), Ran())
     with testing.fake(app) as jobs:

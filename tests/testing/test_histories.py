@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from lowkiq import Lowkiq, testing
 from lowkiq.node.leases.claim_size import ClaimSize
-from lowkiq.testing import queues
+from lowkiq.testing import queues, shard_view
 from lowkiq.testing.clock import Clock
 from lowkiq.testing.model.shard_state import Asked
+from lowkiq.testing.node import FakeNode
 from lowkiq.testing.queues import FakeQueue
 from tests.queue.model import history
 from tests.queue.model.virtual_clock import VirtualClock
@@ -23,7 +25,7 @@ SOME, ALL = 40, 500
 @pytest.fixture
 def check(make_app: Callable[..., Lowkiq], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """Runs the history of a seed."""
-    settings = {"load_payload": load, "dump_payload": str, "traceback_frames": 0}
+    settings: Any = {"load_payload": load, "dump_payload": str, "traceback_frames": 0}
     real, fake = make_app(**settings), Lowkiq(redis_url="redis://127.0.0.1:1/0", **settings)
     clock = VirtualClock(real.redis(), f"{real.settings.namespace}:clock", monkeypatch)
     # A node that finds jobs to be quick claims several at a time, which are settled together. One batch a claim is
@@ -55,7 +57,7 @@ def test_a_fake_does_what_a_node_does(check: Callable[[int], None]) -> None:
 
 
 @pytest.mark.rare
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_fake_does_what_a_node_does_in_many_histories(check: Callable[[int], None]) -> None:
     for seed in range(ALL):
         check(seed)
@@ -99,11 +101,34 @@ def has_time_go_by_unevenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Clock, "move_to", lambda self, moment: move_to(self, moment + 1))
 
 
+def lets_what_is_held_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history.ShardModel, "hold", lambda self, layout, told, *ids: len(ids))
+
+
+def deletes_instead_of_cancelling(monkeypatch: pytest.MonkeyPatch) -> None:
+    drop = history.ShardModel.drop
+    monkeypatch.setattr(history.ShardModel, "cancel", lambda self, layout, one: drop(self, layout, "queue", one))
+
+
+def forgets_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history.ShardModel, "resume", lambda self, layout: int(self.state.paused is not None))
+
+
+def runs_the_jobs_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_due = FakeNode._first_due
+    monkeypatch.setattr(FakeNode, "_first_due", lambda self, until, only: first_due(self, until, None))
+
+
+def tells_every_job_as_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(shard_view._KEYS, "retries", lambda *_: ())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "deviate",
     [
         forgets_fewer, forgets_delays, hands_over_all_payloads, takes_larger_batches, takes_what_is_snoozed_for_done,
-        loses_what_is_beside_a_spoiled_payload, has_time_go_by_unevenly,
+        loses_what_is_beside_a_spoiled_payload, has_time_go_by_unevenly, lets_what_is_held_run,
+        deletes_instead_of_cancelling, forgets_to_resume, runs_the_jobs_of_others, tells_every_job_as_fresh,
     ],
 )  # fmt: skip
 def test_a_fake_that_deviates_is_found_out(

@@ -91,6 +91,7 @@ def test_without_id_nothing_can_be_pushed(app: Lowkiq) -> None:
     [
         (BY_ID, [Change(1)], r"payload 1: id= failed: AttributeError: .*; push takes payloads one by one: push\(\*pay"),
         (BY_ID, {"order_id": 1}, r"payload 1: id= failed: AttributeError"),
+        (BY_ID, "paid", r"id= failed: .*\(the payload can't be dumped: .*: it must be Change, not 'paid'\)"),
         ({"id": lambda change: None}, Change(1), "payload 0: id= gave None"),
         ({"id": lambda change: "x"}, Change(1), r"job 0 \(id 'x'\): id 'x' is no int"),
         ({"id": lambda change: 1.5}, Change(1), r"job 0 \(id 1.5\): id '1.5' is no int"),
@@ -118,6 +119,9 @@ def test_jobs_of_a_typed_worker_are_checked_too(app: Lowkiq) -> None:
     sync.perform_async([{"id": 1, "payload": {"order_id": 1}}, {"id": "2", "payload": Change(2)}])
     for job, says in [
         ({"id": 1}, "job 0 .*payload can't be dumped: Expected `object`, got `str`"),
+        ({"id": 1}, "it must be Change, not ''; the job has no payload"),
+        ({"id": 1, "payload": "paid"}, "Expected `object`, got `str`: it must be Change, not 'paid'$"),
+        ({"id": 1, "payloads": Change(1)}, "it must be Change, not ''; unknown key `payloads`, did you mean `payload`"),
         ({"id": 1, "payload": {"order_id": "1"}}, r"Expected `int`, got `str` - at `\$.order_id`"),
         ({"id": "one", "payload": Change(1)}, "job 0 .*: id 'one' is no int"),
         ({"id": True, "payload": Change(1)}, "id True is no int"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NewType, assert_type
@@ -24,7 +25,7 @@ from lowkiq import (
     current,
 )
 
-app = Lowkiq(threads_per_node=2)
+app = Lowkiq(threads_per_node=2, redis_url=os.environ.get("SHOP_REDIS"), server_middlewares=[])
 AccountId = NewType("AccountId", int)
 
 
@@ -135,7 +136,22 @@ assert_type(Invoice.perform_async([OrderChange(1, 1)]), Pushed)
 OrderSync.perform_async([{"id": 1}, {"id": "2", "payload": {"v": 1}, "score": 5, "perform_in": 1.5}])
 
 
+# A function stays one.
+sync(17, [OrderChange(1, 2)])
+send_mail({UUID(int=1): [Mail("ann")]})
+assert_type(OrderSync(), OrderSync)
+app.push(sync, [{"id": 1, "payload": OrderChange(1, 2)}, {"id": 2, "payload": {"order_id": 2, "version": 1}}])
+app.push(send_mail, [{"id": UUID(int=1), "payload": Mail("ann"), "after": [(sync, 1), ("plain", "x")]}])
+sync.actions.put_back(sync.actions.delete_and_keep("due", [1]).undo or "")
+sync.actions.set(concurrency=3, perform_timeout=None, rate="100/60", who="ann")
+with app.batch(on_done=(sync, {"id": 1, "payload": OrderChange(1, 2)})) as all_of_them:
+    all_of_them.push(send_mail, [{"id": UUID(int=1), "payload": Mail("ann")}])
+
+
 async def push_some() -> Pushed:
+    await async_one(AccountId(1), [Mail("ann")])
+    current().then(sync, [{"id": 1, "payload": OrderChange(1, 2)}])
+    current().then(Bare, ({"id": str(number)} for number in range(3)))
     await sync.aperform_async([{"id": 1, "payload": OrderChange(1, 2)}])
     return await sync.apush(OrderChange(1, 2))
 

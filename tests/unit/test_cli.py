@@ -157,8 +157,8 @@ def test_nodes_show_tasks_progress_and_what_was_asked_to_stop(lowkiq: Run, app: 
 @pytest.mark.parametrize(
     ("arguments", "changes", "code", "message"),
     [
-        (["-r", "nothing"], {}, 2, "no module 'nothing'"),
-        (["-r", "jobs:shop"], {}, 2, "jobs.shop is not a Lowkiq application"),
+        (["-r", "nothing"], {}, 3, "no module 'nothing'"),
+        (["-r", "jobs:shop"], {}, 3, "jobs.shop is not a Lowkiq application"),
         (["-r", "jobs", "--node-number", "2"], {}, 2, "node number 2 of 1 nodes"),
         (["-r", "jobs", "--node-number", "x"], {}, 2, "--node-number is 'x'"),
         (["-r", "jobs"], {"NODE_NUMBER": "pod"}, 2, "NODE_NUMBER is 'pod'"),

@@ -6,6 +6,7 @@ import datetime
 import math
 import time
 import traceback
+import uuid
 from collections import UserDict
 from decimal import Decimal
 from typing import Any
@@ -166,6 +167,7 @@ class Broken:
         ({"id": "a", "perform_in": "tomorrow"}, "perform_in must be a number or a datetime, not 'tomorrow' (str)"),
         ({"id": "a", "perform_in": datetime.date(2026, 1, 1)}, "perform_in must be a number or a datetime"),
         ({"id": "a", "perform_in": datetime.timedelta(1)}, "perform_in must be a number or a datetime"),
+        ({"id": "a", "perform_in": datetime.timedelta(hours=1)}, "(timedelta): write delay=3600, the seconds of it"),
         ({"id": "a", "perform_in": datetime.datetime.min}, "job 0 (id 'a'): "),  # noqa: DTZ901 (naive, as a user might)
         ({"id": "a", "perform_in": 60}, "job 0 (id 'a'): perform_in 60 is a Unix time; did you mean delay=60?"),
         ({"id": "a", "perform_in": 0.5}, "perform_in 0.5 is a Unix time; did you mean delay=0.5?"),
@@ -179,6 +181,16 @@ class Broken:
         ({"id": "a", "delay": True}, "delay must be a number, not True (bool)"),
         ({"id": "a", "delay": None}, "delay must be a number, not None"),
         ({"id": "a", "delay": datetime.timedelta(1)}, "delay must be a number"),
+        ({"id": "a", "delay": datetime.timedelta(1)}, "(timedelta): write delay=86400, the seconds of it"),
+        ({"id": uuid.UUID(int=1)}, "not UUID: write str(id), or annotate the worker's ids UUID"),
+        ({"id": datetime.date(2026, 1, 1)}, "not date: write str(id), or annotate the worker's ids date"),
+        ({"di": "a"}, "job 0: id is missing; unknown key `di`"),
+        ({"job_id": "a"}, "job 0: id is missing; unknown key `job_id`, did you mean `id`?"),
+        ({"id": "a", "eta": 1}, "unknown key `eta`, did you mean `perform_in`?"),
+        ({"id": "a", "countdown": 1}, "unknown key `countdown`, did you mean `delay`?"),
+        ({"id": "a", "args": [1]}, "unknown key `args`, did you mean `payload`?"),
+        ({"id": "a", "priority": 1}, "unknown key `priority`, all jobs of a worker have what its options say"),
+        ({"id": "a", "queue": "b"}, "unknown key `queue`, a job goes to the queue of the worker"),
         ({"id": "a", "delay": 5, "perform_in": 1_790_000_000}, "delay and perform_in both say when it is due"),
         ({"id": "a", "dealy": 5}, "unknown key `dealy`, did you mean `delay`?"),
         ({"id": "a", "payload": math.nan}, "payload is nan, which JSON can't hold"),

@@ -87,7 +87,7 @@ def test_no_url_given_by_keyword_is_like_none_at_all() -> None:
 def test_an_unknown_option_is_refused_with_the_closest_one() -> None:
     assert refusal(thread_per_node=3) == "unknown option `thread_per_node`, did you mean `threads_per_node`?"
     with pytest.raises(SettingsError, match="did you mean `poll_interval`"):
-        Lowkiq(pol_interval=1)
+        Lowkiq(pol_interval=1)  # type: ignore[call-arg]
 
 
 def test_an_option_like_no_other_is_refused_with_those_known() -> None:

@@ -138,7 +138,7 @@ def test_an_option_of_another_job_processor_is_refused_with_what_it_is_here(
 
 def test_a_queue_has_one_worker(app: Lowkiq) -> None:
     app.worker(queue_name="mail")(work)
-    with pytest.raises(SettingsError, match="queue mail has a worker already: give work a queue_name"):
+    with pytest.raises(SettingsError, match=r'give work a queue_name, as in .*"mail_2"\). The other is .*\.work$'):
         app.worker(queue_name="mail")(work)
 
 

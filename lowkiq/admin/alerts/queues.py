@@ -151,7 +151,7 @@ def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     elif row.restless and now.at - since >= RESTLESS:
         nodes = ", ".join(sorted({printable(shard.owner or "", 80) for shard in shards if shard.restless})[:3])
         parts.append(f"what {plural(row.restless, 'shard')} of {nodes} had claimed may still start")
-        do = "See those nodes: they hang, or are of an older Lowkiq, which knows of no pause and runs on"
+        do = "See those nodes: they hang"
     where, command = f"/queues/{queue}", command_on(queue, "lowkiq resume")
     yield Alert("paused", "warn", queue, "; ".join(parts), do, since or None, where, command)
 

@@ -10,7 +10,7 @@ from lowkiq.admin.resharding import STILL
 from lowkiq.admin.words import age, printable
 
 #: The next step where nodes of the queue are there.
-END_WHAT_KEEPS_IT = "A job that runs, or a node of an older Lowkiq, keeps a shard: wait for it, or end it"
+END_WHAT_KEEPS_IT = "A job that runs keeps a shard: wait for it, or end it"
 
 
 def of_reshards(now: Situation) -> Iterator[Alert]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Unpack
 
 from lowkiq.admin.jobs import pausing
 from lowkiq.admin.jobs.holding import read_waited_for
@@ -11,6 +11,7 @@ from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
 from lowkiq.admin.live import set_live, unset_live
+from lowkiq.admin.options import LiveOptions
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
@@ -89,8 +90,8 @@ def check_action(action: str, view: str) -> None:
 
 class Actions:
     """
-    Acts on one queue and its morgue. Every method returns how many jobs it moved or deleted. Ids come in a list, be it
-    one: TypeError for a text, whose letters would be ids.
+    Acts on one queue and its morgue. Methods that act on jobs return how many they moved or deleted. Ids come in a
+    list, be it one: TypeError for a text, whose letters would be ids.
 
     Jobs in the hands of a node are touched by `cancel` only: they are neither queued nor in the morgue. What is queued
     behind them, and waits for their run, can be buried and deleted; that run goes on.
@@ -251,11 +252,10 @@ class Actions:
         """
         return reshard(self._caller, self._given[0].namespace, self._given[0].queue, shards_count, who)
 
-    def set(self, *, who: str = "", **options: Any) -> None:
+    def set(self, *, who: str = "", **options: Unpack[LiveOptions]) -> None:
         """
-        Sets options of the queue in place of those of its worker's code: concurrency, batch_size, max_retry_count,
-        perform_timeout, weight, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't
-        be.
+        Sets options of the queue (`lowkiq.admin.options.LIVE` has them) in place of those of its worker's code. Its
+        nodes follow within a second or two. Raises SettingsError for what can't be.
         """
         set_live(self._caller, self._given[0].namespace, self._given[0].queue, options, who)
 

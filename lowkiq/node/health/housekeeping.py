@@ -66,7 +66,7 @@ class Housekeeping:
 
     def __call__(self) -> None:
         # The node's queues are made known again if Redis has lost everything.
-        found = opened(self._caller, self._namespace, self._queues, self._layouts, raises_layout=True)
+        found = opened(self._caller, self._namespace, self._queues, self._layouts)
         self._refusals.of_queues({queue: one for queue, one in found.items() if isinstance(one, OtherLayout)})
         self._follow({queue: one for queue, one in found.items() if isinstance(one, Layout)})
         if take_turn(self._caller, self._namespace, self._node):

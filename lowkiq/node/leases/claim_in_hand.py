@@ -388,8 +388,17 @@ class ClaimInHand(ABC):
             calls = [home.shard.settle(node, self.epoch, home.number, outcome.of(home.ids)) for home in homes]
             return Settle(calls, homes, outcome, self._count_done(), last)
 
+    @property
+    def is_plainly_done(self) -> bool:
+        """True if it has ended, and all there is to say of it is that every job is done, and had one payload."""
+        with self._lock:
+            return self.is_ended and self._is_ours and not (
+                self.has_unstarted or self._has_several or self._released or self._failed or self._exhausted
+                or self._snoozed or self._crashed or self._limited or self._spoiled or self._letters
+            )  # fmt: skip
+
     def finish_call(self, following: int) -> Call[Settled | None]:
-        """Settles it as `settle_call(last=True)` does when every job is done, and opens the claim with that number."""
+        """Settles it, which is plainly done, as `settle_call` does, and opens the claim with that number."""
         return self.shard.finish(self.lease.runtime.node, self.epoch, self.number, following)
 
     def settled(self, sent: Settle, results: Sequence[Any]) -> Settled | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from lowkiq.node.leases.claim_numbers import Next
@@ -52,8 +52,8 @@ class Asked(NamedTuple):
 
     epoch: str
     made: Next
-    #: The last one is the claim; those before it give back claims whose replies were lost.
-    calls: list[Call[Any]]
+    #: Makes its calls: the last one is the claim; those before it give back claims whose replies were lost.
+    make_calls: Callable[[], list[Call[Any]]]
 
     @property
     def number(self) -> int:

@@ -12,7 +12,7 @@ from lowkiq import clock
 from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.log_fields import bind_shard
 from lowkiq.handlers.performer import Performer
-from lowkiq.node.leases.claim_numbers import ClaimNumbers
+from lowkiq.node.leases.claim_numbers import ClaimNumbers, Next
 from lowkiq.node.leases.claim_size import ClaimSize
 from lowkiq.node.leases.gate import Gate
 from lowkiq.node.leases.known import Asked, Claimed, Runner
@@ -274,12 +274,15 @@ class Lease:
         Asks for at most `limit` jobs, or as many as their pace allows, as one of so many shards. Claims whose replies
         were lost are given back first. None without the lease, or with one to be given back.
         """
-        node = self.runtime.node
         with self.lock:
             epoch = self.epoch
             if epoch is None or self.is_wanted:
                 return None
             made = self._numbers.next([claim.number for claim in self.in_hand if claim.epoch == epoch])
+        return Asked(epoch, made, partial(self._claim_calls, epoch, made, shards, seat, limit))
+
+    def _claim_calls(self, epoch: str, made: Next, shards: int, seat: Seat, limit: int | None) -> list[Call[Any]]:
+        node = self.runtime.node
         calls: list[Call[Any]] = [self.shard.release(node, epoch, lost, "claim") for lost in made.unheard]
         most, performer = self.claim_size.share(shards) if limit is None else limit, self.performer
         claim = self.shard.claim(
@@ -296,7 +299,7 @@ class Lease:
         )
         if performer.is_loaded_by_user:
             claim = claim._replace(parse=partial(self.load_seated, seat, made.number, claim.parse))
-        return Asked(epoch, made, [*calls, claim])
+        return [*calls, claim]
 
     def unanswered(self, asked: Asked) -> None:
         """Notes that the reply to a claim was lost: it may have taken jobs."""

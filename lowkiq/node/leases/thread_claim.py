@@ -139,6 +139,7 @@ class ThreadClaim(ClaimInHand):
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
         is_late, variables, fork = started >= self.startable_until, lease.variables.copy(), forks.number
+        takes_one = performer.takes_one
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
             with lock:
                 first = self._done = self._started
@@ -165,9 +166,13 @@ class ThreadClaim(ClaimInHand):
                 failures = own.run(perform, batch)
             else:
                 try:
-                    done = own.run(
-                        plain, {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads}
-                    )
+                    if takes_one and size == 1:
+                        done = own.run(plain, batch[0].id, batch[0].payloads)
+                    else:
+                        done = own.run(
+                            plain,
+                            {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads},
+                        )
                     failures = None if done is None else own.run(performer.judge, batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
                     own.run(forks.check, fork, error)

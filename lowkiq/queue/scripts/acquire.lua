@@ -59,7 +59,6 @@ local function restore()
 --@ claimed in_hand restore
 --@ away restore
 --@ deaths death
---@ tags left
 --@ lanes left
   free_first(P)
   local restored, buried, due_by = 0, 0, shard_now(P, last_score)
@@ -81,10 +80,8 @@ local function restore()
   if are_away == 0 then redis.call('UNLINK', P .. 'cancels') end
   if are_away == 0 and redis.call('EXISTS', P .. 'due') == 0 then
     redis.call('UNLINK', P .. 'checkpoints', P .. 'rules', P .. 'debounced')
-    drop_left(P, 'tags')
     drop_lanes(P)
   end
-  if are_away == 0 then drop_left(P, 'claimed_tags') end
   return restored, buried
 end
 
@@ -97,7 +94,7 @@ local has_rare = not is_moved and redis.call('EXISTS', P .. 'claim', P .. 'aside
 if has_rare then restored, buried = restore() end
 
 -- Of a shard whose jobs still come it is ahead of those that owners of the old ones are given meanwhile (end_feed.lua).
-local is_fed = not is_moved and string.match(ARGV[2], '^3:') and redis.call('HEXISTS', P .. 'meta', 'whole') == 0
+local is_fed = not is_moved and string.match(ARGV[2], '^%d+:%d+:') and redis.call('HEXISTS', P .. 'meta', 'whole') == 0
 local lead
 epoch, lead = next_epoch(P, epoch, now, is_fed and lead_at_first(ARGV[2]) or 0)
 -- Without a claim the first write is this one, which Redis does not refuse when memory is full.

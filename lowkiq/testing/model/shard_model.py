@@ -466,7 +466,7 @@ class ShardModel(ShardRules):
         if not self._is_wanted(id, which):
             return [0]
         grave = state.morgue.setdefault(id, Grave({}, ""))
-        grave.error = state.errors.get(id, grave.error or BY_HAND)
+        grave.error, grave.at = state.errors.get(id, grave.error or BY_HAND), self.now
         self._move(state.queued[id].payloads, grave.payloads, most)
         grave.tags = joined(grave.tags, state.queued[id].tags)
         if state.queued[id].payloads:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
-from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Fate
 from lowkiq.testing.model.shard_state import (
     NEVER,
@@ -86,10 +85,10 @@ class ShardRules:
     def _check_layout(self, layout: str, *, can_write_older: bool = True) -> None:
         if self.state.layout is None:
             return
-        known, ours = (Layout.parse(text.encode()) for text in (self.state.layout, layout))
-        if known.version > ours.version:
+        known, ours = (tuple(map(int, text.split(":"))) for text in (self.state.layout, layout))
+        if known[0] > ours[0]:
             raise NewerLayout
-        if known.shards_count != ours.shards_count or (known != ours and not can_write_older):
+        if known[1] != ours[1] or (known != ours and not can_write_older):
             raise ShardsCountMismatch
 
     def _fence(self, node: str, epoch: int) -> None:
@@ -345,7 +344,7 @@ class ShardRules:
     def _entomb(self, id: str, payloads: Payloads, error: str, tags: Tags, newer: int | None) -> None:
         grave = self.state.morgue.setdefault(id, Grave({}, ""))
         merge(grave.payloads, payloads)
-        grave.error = error
+        grave.error, grave.at = error, self._shard_now()
         grave.tags = joined(grave.tags, tags)
         if grave.newer is None or grave.newer == min(payloads.values()):
             grave.newer = newer

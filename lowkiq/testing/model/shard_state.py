@@ -93,6 +93,8 @@ class Grave:
     tags: Tags = ()
     #: The lowest score of payloads that were left when some died.
     newer: int | None = None
+    #: When some died last. (Histories of Redis's scripts don't compare it.)
+    at: int = field(default=0, compare=False)
 
 
 class Kept(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq.errors import SettingsError
@@ -68,7 +70,8 @@ async def set_settings(call: ApiCall) -> SettingsReply:
         actions, who = call.view.backend.actions(call.queue), who_of(call.request)
         try:
             if body.set or not body.unset:
-                actions.set(who=who, **{name: value for name, value in body.set.items() if name != "who"})
+                options: Any = {name: value for name, value in body.set.items() if name != "who"}
+                actions.set(who=who, **options)
             if body.unset:
                 actions.unset(*body.unset, who=who)
         except SettingsError as error:

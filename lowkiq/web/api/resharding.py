@@ -56,7 +56,7 @@ async def progress(call: ApiCall) -> ReshardState:
     "/api/v1/queues/{queue}/reshard",
     "reshard",
     description="Gives it another number of shards while it is in use: its nodes move what it holds, and follow, as "
-    "producers do. This only begins it. Nodes and producers of an older Lowkiq are refused from then on.",
+    "producers do. This only begins it.",
     body=ReshardRequest,
     refusals=NO_QUEUE | {409: "It is being given another number of shards just now."},
     examples={"reshard": {"shards": 48}},

@@ -17,14 +17,15 @@ from collections.abc import Callable, Mapping
 
 import psutil
 
-from lowkiq.environment import Address, ExitCode
-from lowkiq.errors import LowkiqError, import_refusal, needs_a_person
+from lowkiq.environment import Address, ExitCode, code_of_import
+from lowkiq.errors import import_refusal
 from lowkiq.process.ending import LEAST, finish
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
 from lowkiq.process.title import set_title
 from lowkiq_supervisor.errors import BootError
+from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import Child, spawn
 from lowkiq_supervisor.terminal import Terminal
 
@@ -51,15 +52,16 @@ class EndedEarly(Exception):
         self.code = code
 
 
-def check_import(app: str, environment: Mapping[str, str]) -> None:
+def check_import(options: Options, environment: Mapping[str, str]) -> None:
     """Import the application as a node would. Raises BootError, or EndedEarly: see `check_app`."""
 
     def import_app() -> None:
         from lowkiq.importing import load_app  # noqa: PLC0415 - in the child
+        from lowkiq.node.runtime import chosen_workers  # noqa: PLC0415
 
-        load_app(app)
+        chosen_workers(load_app(options.app), options.queues)
 
-    check_app(import_app, app, environment, CHECK_TIME)
+    check_app(import_app, options.app, environment, CHECK_TIME)
 
 
 def check_app(import_app: Callable[[], object], app: str, environment: Mapping[str, str], limit: float) -> bool:
@@ -76,10 +78,11 @@ def check_app(import_app: Callable[[], object], app: str, environment: Mapping[s
         os.environ.update(environment)
         set_title(f"lowkiq: checking {app}")
         dump_on_faults()
-        refusal = refusal_of(import_app, app)
+        code, refusal = refusal_of(import_app, app)
         with contextlib.suppress(BlockingIOError):
-            os.write(writer, refusal.encode(errors="replace")[:LONGEST_REFUSAL])
-        return finish(ExitCode.BOOT if refusal else ExitCode.DRAINED, LEAST)
+            if refusal:
+                os.write(writer, bytes([code]) + refusal.encode(errors="replace")[: LONGEST_REFUSAL - 1])
+        return finish(code, LEAST)
 
     try:
         child = spawn(body, close_foreign=lambda: None)
@@ -93,23 +96,21 @@ def check_app(import_app: Callable[[], object], app: str, environment: Mapping[s
         with contextlib.suppress(BlockingIOError):  # what the import has started may hold the other end
             refusal = os.read(reader, LONGEST_REFUSAL)
         if refusal:
-            raise BootError(refusal.decode(errors="replace"))
+            raise BootError(refusal[1:].decode(errors="replace"), refusal[0])
         return in_time
     finally:
         os.close(reader)
 
 
-def refusal_of(import_app: Callable[[], object], app: str) -> str:
+def refusal_of(import_app: Callable[[], object], app: str) -> tuple[ExitCode, str]:
     """Why a person must change something, in a line; "" if the application could be imported, or may be later."""
     try:
         import_app()
-    except SystemExit as error:
-        return f"importing {app} ends the process: sys.exit({error.code!r})"
-    except LowkiqError as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001 - any other one meets the nodes: they say so, and are started again
-        return import_refusal(app, error) if needs_a_person(error) else ""
-    return ""
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the module is the user's
+        code = code_of_import(error)
+        if code is not ExitCode.INTERNAL:  # that meets the nodes: they say so, and are started again
+            return code, import_refusal(app, error)
+    return ExitCode.DRAINED, ""
 
 
 def check_port(address: Address) -> None:

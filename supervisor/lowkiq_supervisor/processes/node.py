@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lowkiq.environment import ExitCode
-from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
+from lowkiq.environment import code_of_import
+from lowkiq.errors import LowkiqError, SettingsError, import_refusal
 from lowkiq.log import get_logger
 from lowkiq.process.ending import finish
 from lowkiq.process.signals import SignalInbox
@@ -172,17 +172,12 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             ends_process=True,
             on_state=on_state,
         )
-    except SystemExit as error:
-        log.error(
-            "boot_refused", slot=spec.title, error=f"{options.app} calls sys.exit({error.code!r}) as it is imported"
-        )
-        return finish(ExitCode.BOOT)
-    except LowkiqError as error:
-        log.error("boot_refused", slot=spec.title, error=str(error))
-        return finish(ExitCode.BOOT)
+    except (LowkiqError, SystemExit) as error:
+        log.error("boot_refused", slot=spec.title, error=import_refusal(options.app, error))
+        return finish(code_of_import(error))
     except Exception as error:
         log.exception("boot_failed", slot=spec.title)
-        return finish(ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL)
+        return finish(code_of_import(error))
     return finish(int(node.run()), node.time_left)
 
 

@@ -21,7 +21,7 @@ from lowkiq.environment import ExitCode
 from lowkiq.log import get_logger
 from lowkiq.process.held_signals import hold_back, release
 from lowkiq.process.signals import disarm, leave_on
-from lowkiq_supervisor.errors import BootError, MayHeal
+from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.check import CODES, check_app
 
 log = get_logger("supervisor")
@@ -39,7 +39,7 @@ def preload(app: str, environment: Mapping[str, str], boot_timeout: float) -> No
         boot_timeout: seconds for each of the two imports; 0: no limit.
 
     Raises:
-        BootError: it can't be imported in that time, or it starts threads; MayHeal: by itself, perhaps.
+        BootError: it can't be imported in that time, or it starts threads.
         EndedEarly: a signal came.
     """
     limit = boot_timeout or math.inf
@@ -51,7 +51,7 @@ def preload(app: str, environment: Mapping[str, str], boot_timeout: float) -> No
         try:
             _import(app)
         except Exception as error:
-            raise MayHeal(f"can't preload {app}: {type(error).__name__}: {error}") from error
+            raise BootError(f"can't preload {app}: {type(error).__name__}: {error}", ExitCode.INTERNAL) from error
     if opened := _sockets() - sockets:
         log.warning("preload_opened_connections", app=app, sockets=len(opened), hint="nodes must not share them")
     gc.collect()

@@ -118,7 +118,7 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                 ("2 blocked jobs wait in q, the first for 1 min 30 s", "retry them, skip their oldest")),
     "reshard": ({"nodes": [node()], "reshards": {"q": RESHARD}}, {"reshards": {}}, "bad", AT - 60,
                 ("The reshard of q from 5 to 48 shards is at 37 %, and has moved nothing for 2 min",
-                 "a node of an older Lowkiq, keeps a shard")),
+                 "A job that runs keeps a shard")),
     "growing morgue": ({"nodes": [node()], "shards": (BURIED,),
                         "past": {"q": [point(3590), point(590, morgue_length=50)]}},
                        {"past": {"q": [point(3590), point(590, morgue_length=70)]}}, "bad", None,
@@ -164,7 +164,7 @@ def test_each_kind_appears_says_since_when_and_its_next_step_and_goes() -> None:
 def test_a_pause_that_a_node_has_not_confirmed_says_so_after_a_while() -> None:
     restless = shard(pause=PAUSE)
     (alert,) = listed(node(), shards=(restless,))
-    assert "what 1 shard of host:1:abc had claimed may still start" in alert.says and "older Lowkiq" in alert.do
+    assert "what 1 shard of host:1:abc had claimed may still start" in alert.says and "they hang" in alert.do
     (alert,) = listed(node(), shards=(shard(pause=Pause(AT - 2, "ann", "")),))
     assert alert.says == "Queue q is paused by ann; 0 jobs queued"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from lowkiq import Bury, Decision, Job, Lowkiq, PartialFailure, RetryIn, Snooze, Worker, current
+from lowkiq import Bury, Decision, Job, Lowkiq, NewJob, PartialFailure, RetryIn, Snooze, Worker, current
 from lowkiq.errors import CheckpointFailed
 from tests.chaos.journal import Journal, now
 from tests.chaos.world import queues
@@ -207,7 +207,7 @@ class Run:
             if not self._write(id, "commit", n=numbers):
                 self._failed[id] = StaleToken()
             elif self._queue in queues.FOLLOWING:
-                follow = [{"id": id, "payload": {"n": n, "s": 0}, "score": n} for n in numbers]
+                follow: list[NewJob] = [{"id": id, "payload": {"n": n, "s": 0}, "score": n} for n in numbers]
                 self._context.then(app.workers[queues.FOLLOWING[self._queue]], follow, of=id)
         if self._pause:
             process.pause(self._pause)

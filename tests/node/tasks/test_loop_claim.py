@@ -43,7 +43,7 @@ class Bench:
     def make_claim(self, lease: Lease) -> LoopClaim:
         asked = lease.ask(1, self.feeder.seat, 10)
         assert asked
-        *_, claimed = self.runtime.caller.run_all(asked.calls)
+        *_, claimed = self.runtime.caller.run_all(asked.make_calls())
         claim = LoopClaim.of_reply(lease, claimed, asked, self.feeder)
         assert claim
         return claim

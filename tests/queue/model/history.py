@@ -12,7 +12,6 @@ from lowkiq.admin.metrics import read_shards
 from lowkiq.job import EncodedJob
 from lowkiq.queue.bell import parse_ring
 from lowkiq.queue.call import Call
-from lowkiq.queue.keys import layout
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Owned, peek
 from lowkiq.telemetry.texts import MARK
@@ -27,7 +26,7 @@ from tests.queue.model.read_state import bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
-RIGHT, WRONG, OLD, WRONG_AND_OLD = layout(1), layout(2), layout(1, 1), layout(2, 1)
+RIGHT, WRONG, OLD, WRONG_AND_OLD = "1:1", "1:2", "0:1", "0:2"
 IDS = ("a", "b", "c", "d")
 #: Payloads that several pushes share, and what could be taken for something else.
 COMMON = (b"", b"p", b"1:q", b"*", b":")

@@ -17,12 +17,11 @@ from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
-from lowkiq.shared_page import DeadNode, Running
 from lowkiq.version import VERSION
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 from tests.web.node_health import tell_health
 
-REFUSAL = f"^queue q has layout 4, this Lowkiq {VERSION} writes layout 3: upgrade it$"
+REFUSAL = f"^queue q has layout 2, this Lowkiq {VERSION} writes layout 1: upgrade it$"
 
 
 @pytest.fixture
@@ -32,37 +31,32 @@ def namespace(app):
 
 @pytest.fixture
 def newer_shard(app, monkeypatch):
-    """The same shard as a Lowkiq sees it that writes layout 4."""
+    """The same shard as a Lowkiq sees it that writes layout 2."""
     with monkeypatch.context() as patch:
-        patch.setattr(keys, "LAYOUT_VERSION", 4)
+        patch.setattr(keys, "LAYOUT_VERSION", 2)
         return ShardDriver(app)
 
 
 @pytest.fixture
 def moved(shard):
-    """A shard with a job queued, one that failed, one in the morgue and one later; all moved to layout 4."""
+    """A shard with a job queued, one that failed, one in the morgue and one later; all moved to layout 2."""
     shard.push("queued", perform_in=FUTURE)
     for id in ("failed", "dead"):
         shard.push(id, perform_in=PAST)
     lease = shard.lease("node")
     lease.claim()
     lease.settle(failed=[("failed", 0, 60.0, "boom")], exhausted=[("dead", "boom", "bury")])
-    shard.redis.hset(shard.key("meta"), "layout", "4:1")
+    shard.redis.hset(shard.key("meta"), "layout", "2:1")
     return lease
 
 
-def test_the_first_layout_is_told_by_the_number_of_shards_alone():
-    assert keys.layout(24, 1) == "24"
-    assert Layout.parse(b"24") == Layout(1, 24)
-
-
-def test_later_layouts_name_their_version():
-    assert keys.layout(24) == "2:24"
-    assert Layout.parse(b"2:24") == Layout(2, 24)
+def test_a_layout_names_its_version():
+    assert Layout(1, 24).text == "1:24"
+    assert Layout.parse(b"1:24") == Layout(1, 24)
 
 
 def test_a_later_layout_may_say_more():
-    assert Layout.parse(b"4:24:by-month") == Layout(4, 24)
+    assert Layout.parse(b"2:24:by-month") == Layout(2, 24)
 
 
 WRITES = {
@@ -94,7 +88,7 @@ def test_an_older_writer_is_refused_and_changes_nothing(moved, write):
 @pytest.mark.parametrize("write", sorted(WRITES.keys() - {"push", "acquire", "acquire as the owner", "claim"}))
 def test_operators_with_the_wrong_shards_count_change_nothing(app, moved, write):
     """I8, for them too."""
-    moved.driver.redis.hset(moved.driver.key("meta"), "layout", "2:1")
+    moved.driver.redis.hset(moved.driver.key("meta"), "layout", "1:1")
     before = moved.driver.dump()
     moved.driver = ShardDriver(app, shards_count=2)
     with pytest.raises(ShardsCountMismatch, match="set shards_count = 1"):
@@ -112,8 +106,8 @@ def test_layouts_are_compared_as_numbers(shard):
 def test_a_queue_of_any_name_is_named(app):
     shard = ShardDriver(app, queue="a.b-c_d")
     shard.push("a")
-    shard.redis.hset(shard.key("meta"), "layout", "4:1")
-    with pytest.raises(NewerLayout, match=r"^queue a\.b-c_d has layout 4,"):
+    shard.redis.hset(shard.key("meta"), "layout", "2:1")
+    with pytest.raises(NewerLayout, match=r"^queue a\.b-c_d has layout 2,"):
         shard.push("b")
 
 
@@ -122,7 +116,7 @@ def test_a_lease_does_not_outlive_the_move_of_its_shard(shard, newer_shard):
     shard.push_all(*((id, b"p", 1.0, PAST) for id in "abc"))
     old = shard.lease("old", ttl=0.001)
     old.claim()
-    shard.redis.hset(shard.key("meta"), "layout", "4:1")
+    shard.redis.hset(shard.key("meta"), "layout", "2:1")
     assert newer_shard.try_acquire("new", dead=["old"]).restored == 3
     before = shard.dump()
     for settle in (lambda: old.ack("a"), lambda: old.fail("b"), lambda: old.exhaust("c"), lambda: old.spoil("a", b"p")):
@@ -137,7 +131,7 @@ def test_a_lease_does_not_outlive_the_move_of_its_shard(shard, newer_shard):
 
 def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
     newer_shard.push("a")
-    assert shard.redis.hget(shard.key("meta"), "layout") == b"4:1"
+    assert shard.redis.hget(shard.key("meta"), "layout") == b"2:1"
     with pytest.raises(NewerLayout):
         shard.push("b")
     assert newer_shard.push("b") == (1, 0)
@@ -191,92 +185,15 @@ def test_scripts_that_write_into_a_shard_look_at_its_layout_first(name):
         assert checked and (writes is None or checked.start() < writes.start())
 
 
-# ── an upgrade from layout 1 ────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def old(shard):
-    """A shard as Lowkiq of layout 1 left it, with a claim in the hands of a node of its own."""
-    shard.push_all(("claimed", b"x", 1.0, PAST), ("queued", b"x", 2.0, FUTURE), ("dead", b"x", 3.0, FUTURE))
-    shard.actions.kill(["dead"])
-    lease = shard.lease("old")
-    lease.claim()
-    shard.redis.hset(shard.key("meta"), "layout", "1")
-    return lease
-
-
-@pytest.fixture
-def old_shard(app, monkeypatch):
-    """The same shard as a Lowkiq sees it that writes layout 1."""
-    with monkeypatch.context() as patch:
-        patch.setattr(keys, "LAYOUT_VERSION", 1)
-        return ShardDriver(app)
-
-
-UPGRADED = {name: write for name, write in WRITES.items() if not name.startswith(("acquire", "claim"))}
-
-
-@pytest.mark.parametrize("write", UPGRADED)
-def test_producers_and_operators_leave_the_older_layout_alone(old, write):
-    UPGRADED[write](old)
-    assert old.driver.redis.hget(old.driver.key("meta"), "layout") == b"1"
-
-
-def test_older_producers_push_until_a_node_raises_the_layout(old, old_shard, shard):
-    assert old_shard.push("b") == shard.push("c") == (1, 0)
-    assert old.ack("claimed").acked == 1
-    assert shard.lease("new", dead=["old"]).claim()
-    assert shard.redis.hget(shard.key("meta"), "layout") == b"2:1"
-    with pytest.raises(
-        NewerLayout, match=rf"^queue q has layout 2, this Lowkiq {VERSION} writes layout 3: upgrade it$"
-    ):
-        old_shard.push("d")
-    with pytest.raises(NewerLayout):
-        old_shard.try_acquire("old")
-
-
-def test_a_claim_of_the_older_layout_is_restored(old, shard):
-    owned = shard.try_acquire("new", dead=[DeadNode("old", (Running(shard.shard.prefix, 1, 1, 0),))])
-    assert (owned.restored, shard.crashes()) == (1, {"claimed": 1})
-    with pytest.raises(Fenced):
-        old.ack("claimed")
-
-
-def test_a_claim_needs_the_newer_layout(old):
-    """Somebody has put it back: an acquire raises it again."""
-    before = old.driver.dump()
-    with pytest.raises(ShardsCountMismatch, match="the shard has layout 1: it must be acquired"):
-        old.claim()
-    assert old.driver.dump() == before
-
-
-def test_nodes_raise_the_layout_of_a_queue_and_producers_do_not(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "5")
-    assert opened(app.caller, namespace, {"q": 5}) == {"q": keys.Layout(2, 5)}
-    assert app.redis().hget(keys.queues(namespace), "q") == b"5"
-    for _ in range(2):
-        assert opened(app.caller, namespace, {"q": 5}, raises_layout=True) == {"q": keys.Layout(2, 5)}
-        assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
-
-
-def test_a_node_raises_the_layout_when_memory_is_full(own_app):
-    queues, redis = keys.queues(own_app.settings.namespace), own_app.redis()
-    redis.hset(queues, "q", "5")
-    redis.config_set("maxmemory", 1)
-    found = opened(own_app.caller, own_app.settings.namespace, {"q": 5}, raises_layout=True)
-    assert found == {"q": keys.Layout(2, 5)}
-    assert redis.hgetall(queues) == {b"q": b"2:5"}
-
-
 def test_an_older_one_does_not_open_a_newer_queue(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "4:5")
+    app.redis().hset(keys.queues(namespace), "q", "2:5")
     with pytest.raises(NewerLayout, match=REFUSAL):
         raise opened(app.caller, namespace, {"q": 5})["q"]
-    assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"4:5"}
+    assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
 
 
 def test_a_push_to_a_newer_queue_is_refused_and_writes_nothing(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "4:5")
+    app.redis().hset(keys.queues(namespace), "q", "2:5")
     worker = app.worker(queue_name="q")(lambda payloads_by_id: None)
     with pytest.raises(NewerLayout, match=REFUSAL) as caught:
         worker.perform_async([{"id": "a"}])
@@ -288,22 +205,21 @@ def test_a_queue_is_moved_while_its_producer_lives(app, namespace):
     worker = app.worker(queue_name="q", shards_count=1)(lambda payloads_by_id: None)
     worker.perform_async([{"id": "a"}])
     shard = ShardDriver(app)
-    shard.redis.hset(shard.key("meta"), "layout", "4:1")
+    shard.redis.hset(shard.key("meta"), "layout", "2:1")
     before = shard.dump()
     with pytest.raises(NewerLayout, match=REFUSAL):
         worker.perform_async([{"id": "b"}])
     assert shard.dump() == before
 
 
-@pytest.mark.parametrize("raises_layout", [False, True])
-def test_a_queue_is_followed_whatever_number_of_shards_code_begins_with(app, namespace, raises_layout):
-    app.redis().hset(keys.queues(namespace), "q", "2:5")
-    assert opened(app.caller, namespace, {"q": 6}, raises_layout=raises_layout) == {"q": keys.Layout(2, 5)}
-    assert app.redis().hget(keys.queues(namespace), "q") == b"2:5"
+def test_a_queue_is_followed_whatever_number_of_shards_code_begins_with(app, namespace):
+    app.redis().hset(keys.queues(namespace), "q", "1:5")
+    assert opened(app.caller, namespace, {"q": 6}) == {"q": Layout(1, 5)}
+    assert app.redis().hget(keys.queues(namespace), "q") == b"1:5"
 
 
 def test_newer_queues_are_known_with_their_shards(app, namespace):
-    app.redis().hset(keys.queues(namespace), mapping={"new": "2:5", "old": "3"})
+    app.redis().hset(keys.queues(namespace), mapping={"new": "2:5", "old": "1:3"})
     assert app.queues() == {"new": 5, "old": 3}
     assert app.metrics()["new"].length == 0
 

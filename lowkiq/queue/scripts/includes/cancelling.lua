@@ -1,8 +1,8 @@
 -- `cancels` has claimed ids that somebody has cancelled: "epoch number" of the claim that is meant.
 --
 -- A cancelled run that is not done does not come back, whatever has ended it: its payloads are dropped. What was pushed
--- since waits behind it, and is due then. A mark counts for the claim that it names only: one that is left, as by an older
--- Lowkiq, must never touch a later run.
+-- since waits behind it, and is due then. A mark counts for the claim that it names only: one that is left
+-- must never touch a later run.
 
 --- mark
 --@ claimed forget

@@ -86,7 +86,7 @@ end
 --- never
 -- A blocked id waits for a person, with all its payloads: in `due` it stands at a time that never comes, so no claim meets
 -- it, and what is pushed merges. `blocked` has since when. That time is no 'inf': an owner that waits for nothing gets
--- pushes handed over, whatever their ids (push.lua), be it one of an older Lowkiq. Its record is in full.
+-- pushes handed over, whatever their ids (push.lua). Its record is in full.
 local NEVER = '1e+30'
 
 --- blocked

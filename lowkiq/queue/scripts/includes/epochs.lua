@@ -10,7 +10,7 @@
 local MOVE, GENERATIONS = 300 * 1000000, 8
 
 local function lead_at_first(layout)
-  return MOVE * ((tonumber(string.match(layout, '^3:%d+:(%d+)')) or 0) % GENERATIONS + 1)
+  return MOVE * ((tonumber(string.match(layout, '^%d+:%d+:(%d+)')) or 0) % GENERATIONS + 1)
 end
 
 --- next

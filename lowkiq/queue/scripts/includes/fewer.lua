@@ -8,8 +8,8 @@
 -- itself, which `due` may run ahead of. `debounced` has "due latest" of ids that wait for a pause in their pushes: when that
 -- push had them due, and the latest time that a further one may move them to.
 --
--- No mark of `debounced` counts unless the id is still due when the mark says. So whatever else moves it, a retry, a person, a
--- run that it is parked behind, or an older Lowkiq, ends its debounce, and need not know of it.
+-- No mark of `debounced` counts unless the id is still due when the mark says. So whatever else moves it, a retry, a person, or a
+-- run that it is parked behind, ends its debounce, and need not know of it.
 
 --- ruled
 local ruled = {} -- by shard

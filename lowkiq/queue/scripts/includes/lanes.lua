@@ -6,8 +6,7 @@
 -- `lanes_later` those that take no turns yet, by when something of them is due. A lane that begins, or is due again, gets
 -- the turn of whoever is next: nobody saves turns up.
 --
--- Hints may be missing or wrong, as those of an older Lowkiq's producers and nodes are: what a lane says is looked up in
--- `due`, and what is wrong is put right. And the queue itself, '', has turns like a tenant: those are for the oldest ids of
+-- Hints may be missing or wrong: what a lane says is looked up in `due`, and what is wrong is put right. And the queue itself, '', has turns like a tenant: those are for the oldest ids of
 -- `due`, be they in a lane or not. They count for their tenant, too, so that it gets no more by them. So a wrong hint costs
 -- a share for a while, never a job. When the last lane is gone, '' goes with it.
 
@@ -122,7 +121,7 @@ end
 
 --- left
 --@ lanes forget close
--- Nothing is queued nor claimed: drops the first of what an older Lowkiq has left.
+-- Nothing is queued nor claimed: drops the first of the hints that are left.
 local function drop_lanes(P)
   for _, name in ipairs({'lanes', 'lanes_later'}) do
     for _, tenant in ipairs(redis.call('ZRANGE', P .. name, 0, 199)) do

@@ -7,7 +7,7 @@
 -- arrives too late. Once all has come, `whole` in `meta` says so for good, in place of either.
 --
 -- A shard that is being moved has the layout it moves to, and ":moved" behind it, in the place of its own: whoever comes
--- with the old one is sent on (RESHARDED), and an older Lowkiq is refused. Of a shard that is empty that is left, with `closed`,
+-- with the old one is sent on (RESHARDED). Of a shard that is empty that is left, with `closed`,
 -- for good: a producer may sleep through any time.
 
 --- mover

@@ -3,7 +3,7 @@
 -- claim that was open is closed (push.lua), so pushes go into the queue.
 --
 -- What its owner had claimed and not started goes back: it is rung, and renewals tell it. Once it starts nothing more of
--- that, `rests` of `owner` has the epoch of its lease (rest.lua). An owner of an older Lowkiq never says so.
+-- that, `rests` of `owner` has the epoch of its lease (rest.lua).
 
 --- rests
 -- Whether nothing that was claimed of a paused shard starts any more: its owner has said so, or has no lease.

@@ -41,7 +41,7 @@ end
 --@ pushing lanes
 --@ shard stamp
 --@ payloads compact add bulk_write chunk
---@ tags add drop
+--@ tags add
 --@ notes note
 --@ fewer parse rule due keep
 --@ waiting parted wait
@@ -86,10 +86,7 @@ local function push_each(P, layout, words, width, at, count, now, last_score, wa
     if seen[id] then flush() end
     local is_queued = redis.call('HEXISTS', P .. 'payloads', id) == 1
     if after ~= '' then wait_for(P, layout, id, parted(after)) end
-    if tags ~= '' then
-      if not is_queued then drop_tags(P, 'tags', {id}) end -- an older Lowkiq has left them
-      add_tags(P, 'tags', id, tags)
-    end
+    if tags ~= '' then add_tags(P, 'tags', id, tags) end
     if is_noted then note(P, 'pushed', id, '', is_queued and 'merged' or '') end
     local moves_to = nil
     if fewer then

@@ -19,11 +19,10 @@ end
 
 --- layout
 --@ shard refuse
--- The version of a layout, and its shards_count. Version 1 is the shards_count alone; later ones have the version and a
--- colon in front.
+-- The version of a layout, and its shards_count.
 local function parse_layout(layout)
   local version, shards_count = string.match(layout, '^(%d+):(%d+)')
-  return tonumber(version or 1), shards_count or layout
+  return tonumber(version or 0), shards_count or layout -- nobody of ours has written what is none
 end
 
 -- I8: a caller with another shards_count, or an older layout, changes nothing; nor does one with a newer layout, unless

@@ -106,14 +106,3 @@ local function copy_tags(P, from, to, id)
   local text = is_any_tagged(P) and redis.call('HGET', P .. from, id)
   if text then add_tags(P, to, id, text) end
 end
-
---- left
---@ tags drop
-local AT_ONCE = 100
-
--- Nothing is in a place: drops the first of what is left there.
-local function drop_left(P, place)
-  local left, ids = redis.call('HSCAN', P .. place, '0', 'COUNT', AT_ONCE)[2], {}
-  for i = 1, math.min(#left, 4 * AT_ONCE), 2 do ids[#ids + 1] = left[i] end
-  if #ids > 0 then drop_tags(P, place, ids) end
-end
