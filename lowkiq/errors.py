@@ -81,6 +81,10 @@ class ForkServerDied(LowkiqError):
     """A node can make no processes for jobs any more: it retires, and asks its supervisor for a successor."""
 
 
+class ThreadsStuck(LowkiqError):
+    """No thread of a node can run anything, and none ends: it drains, and asks its supervisor for a successor."""
+
+
 class UnknownQueue(LowkiqError):
     """There is no queue of that name in Redis."""
 
@@ -244,13 +248,18 @@ def import_refusal(app: str, error: BaseException) -> str:
         return str(error)
     if isinstance(error, SystemExit):
         return f"importing {app} ends the process: sys.exit({error.code!r})"
+    hint = "; name it as a module of its package, such as -r shop.jobs" if "relative import" in str(error) else ""
+    return f"can't import {app}: {line_of(error)}{hint}"
+
+
+def line_of(error: BaseException) -> str:
+    """An error in a line, with the file and the line that have raised it."""
     frame, place = error.__traceback__, ""
     while frame and not isinstance(error, SyntaxError):  # which names its own
         if not frame.tb_frame.f_code.co_filename.startswith("<frozen importlib"):
             place = f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})"
         frame = frame.tb_next
-    hint = "; name it as a module of its package, such as -r shop.jobs" if "relative import" in str(error) else ""
-    return f"can't import {app}: {class_name(error)}: {' '.join(str(error).split())}{place}{hint}"
+    return f"{class_name(error)}: {' '.join(str(error).split())}{place}"
 
 
 def short(value: object, limit: int = 60) -> str:

@@ -124,6 +124,8 @@ class Settings:
     alert_memory: Annotated[float, Range(0, 1)] = 0.8
     #: 1: a Redis that keeps no append-only file, or syncs it seldom, is an alert.
     alert_persistence: Annotated[int, Range(0, 1)] = 1
+    #: Nodes work with a Redis that, when memory is full, throws away what expires: jobs don't, but limits do.
+    volatile_eviction: Annotated[bool, _check_flag] = False
     #: Spans and metrics for OpenTelemetry, which is an extra: lowkiq[otel].
     telemetry: Annotated[bool, _check_flag] = False
     server_middlewares: Middlewares = ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -42,6 +43,9 @@ _UNKNOWN_AT: Final = _BULLETIN_AT + BULLETIN_BYTES
 MOST_GROUPS: Final = 2048
 _GROUP: Final = struct.Struct("<I")
 _GROUPS_AT: Final = _UNKNOWN_AT + 8
+#: Why the node refused to start, in a line: bytes of it.
+REFUSAL_BYTES: Final = 600
+_REFUSAL_AT: Final = _GROUPS_AT + MOST_GROUPS * _GROUP.size
 
 
 class Running(NamedTuple):
@@ -161,7 +165,7 @@ class SharedPage:
         #: Shared by all nodes of a supervisor, and the node's place there.
         self.tree = tree or TreePage()
         self.place = self.tree.get_place()
-        self._memory = mmap.mmap(-1, _GROUPS_AT + MOST_GROUPS * _GROUP.size)
+        self._memory = mmap.mmap(-1, _REFUSAL_AT + REFUSAL_BYTES)
         self._seats: list[Seat] = []
 
     def close(self) -> None:
@@ -192,6 +196,11 @@ class SharedPage:
     def note_group(self, place: int, group: int) -> None:
         """Notes, at one of MOST_GROUPS places, a process group that is to end with the node; 0: none any more."""
         _GROUP.pack_into(self._memory, _GROUPS_AT + place * _GROUP.size, group)
+
+    def write_refusal(self, why: str) -> None:
+        """Says why it can't start, without passwords of URLs. Of a long line the end is kept, which has the place."""
+        why = re.sub(r"(?<=://)[^/\s]*@", "***@", why)
+        self._memory[_REFUSAL_AT:] = why.encode("utf-8", "replace")[-REFUSAL_BYTES:].ljust(REFUSAL_BYTES, b"\0")
 
     def read_bulletin(self) -> Bulletin:
         """The latest news; empty while it is being written."""
@@ -233,6 +242,10 @@ class SharedPage:
         """True if jobs ran in the node itself, or may have: to be asked once it is dead."""
         running = self.running()
         return running is None or not all(run.is_apart for run in running)
+
+    def refusal(self) -> str:
+        """Why the node could not start; "" if it has not said so."""
+        return self._memory[_REFUSAL_AT:].rstrip(b"\0").decode("utf-8", "replace")
 
     def groups(self) -> list[int]:
         """The process groups that are to end with the node."""

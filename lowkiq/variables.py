@@ -19,7 +19,7 @@ NAMES: Final = frozenset({
     "THREADS_PER_NODE", "TRACEBACK_FRAMES", "WAIT_REPLICAS", "WAIT_TIMEOUT", "BOOT_TIMEOUT", "HANG_TIMEOUT",
     "LOG_FILE", "MAX_AGE", "MAX_JOBS", "MAX_RSS", "NODES", "NODE_NUMBER", "NUMBER_OF_NODES", "QUEUES", "SOAK",
     "STATE_DIR", "THREADS", "WEB_HOSTS", "WEB_MADE_TOKEN", "WEB_PASSWORD", "WEB_TOKEN", "WEB_USER", "APP", "OPTIONS",
-    "LAST_EXIT", "RESTARTS", "SLOT", "SUPERVISOR_PID",
+    "LAST_EXIT", "RESTARTS", "RSS_LIMIT", "SLOT", "SUPERVISOR_PID",
 })  # fmt: skip
 #: How alike two names are, of 1, of which one is taken for the other misspelt.
 ALIKE: Final = 0.8

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import plural, printable
 from lowkiq.codec import encodable
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.unreadable import Unreadable, finite, parsed, quoted
@@ -79,12 +79,11 @@ def parse_hold(found: list[Unreadable], key: str, id: bytes, since: bytes | floa
 
 def waits_text(waits: Waits) -> str:
     """For what an id waits."""
-    some = ", ".join(map(_job, waits.first))
-    more = f" and {waits.left - len(waits.first):,} more" if waits.left > len(waits.first) else ""
-    done = f"{waits.total - waits.left:,} of {waits.total:,} are done"
+    jobs = f"{waits.left:,} of {plural(waits.total, 'job')}"
     if waits.is_open:
-        return f"ends a batch to which more may come; {done}"
-    told = f"waits for {some}{more}; {done}" if some else done
+        return f"waits for the end of a batch to which more may come, and for {jobs}"
+    more = f" and {waits.left - len(waits.first):,} more" if waits.left > len(waits.first) else ""
+    told = f"waits for {jobs}" + (f": {', '.join(map(_job, waits.first))}{more}" if waits.first else "")
     if waits.circle:
         told += (
             f"; {', '.join(map(_job, waits.circle))} wait for one another: have one of them wait no more, or delete it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -41,6 +42,20 @@ def short_seconds(value: float) -> str:
 def age(value: float) -> str:
     """A length of time in whole seconds: what changes each second need not show more."""
     return seconds(value) if value >= 1 else f"{max(int(value), 0)} s"
+
+
+def moment(at: float) -> str:
+    """A Unix time to the second, in UTC: the only zone that all machines and readers have in common."""
+    date = date_of(at)
+    return date.strftime("%Y-%m-%d %H:%M:%S UTC") if date else f"{at:g}"
+
+
+def date_of(at: float) -> datetime.datetime | None:
+    """The same as a date; None of a number that is no time."""
+    try:
+        return datetime.datetime.fromtimestamp(at, datetime.UTC)
+    except (ValueError, OverflowError, OSError):  # a score, or a due time, may be any number
+        return None
 
 
 def times(count: int) -> str:

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from lowkiq import SettingsError, __version__, environment, log
+from lowkiq.admin.alerts.emptied import acknowledge
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
@@ -19,7 +20,7 @@ from lowkiq.cli.find import find
 from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume, stop_waiting, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
-from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
+from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents, who
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
 from lowkiq.cli.owners import OWNERS_EPILOG, owners
@@ -273,9 +274,14 @@ def alerts(
     require: Require = None,
     as_json: AsJson = False,
     bad: Annotated[bool, typer.Option("--bad", help="Only what keeps jobs from running, or loses them.")] = False,
+    seen: Annotated[
+        bool, typer.Option("--acknowledge", help="First ends the alert of a Redis that came back empty.")
+    ] = False,
 ) -> None:
     """What is wrong with nodes, queues and Redis, since when, and what to do. Exits 1 when something is."""
     with opened_app(require or context.obj) as app:
+        if seen:
+            acknowledge(app.caller, app.settings.namespace, who())
         found = [alert for alert in app.nodes().alerts if alert.severity == "bad" or not bad]
         if as_json:
             typer.echo(msgspec.json.encode(found).decode())

@@ -9,11 +9,11 @@ import typer
 
 from lowkiq.admin.jobs.finder import Finder
 from lowkiq.admin.metrics import read_layouts
+from lowkiq.admin.why.reading import Reader, read_around
 from lowkiq.cli import tables
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short
-from lowkiq.queue.call import redis_time
 
 
 def find(
@@ -23,9 +23,9 @@ def find(
     require: Require = None,
     as_json: AsJson = False,
 ) -> None:
-    """Finds jobs by their ids, over all queues. Exits with 1 if there is none."""
+    """Finds jobs by their ids, over all queues, and why they do not run. Exits with 1 if there is none."""
     with opened_app(require or context.obj) as app:
-        settings, now = app.settings, redis_time(app.caller)
+        settings = app.settings
         layouts = read_layouts(app.caller, settings.namespace)
         finder = Finder(
             app.caller, settings.namespace, layouts, load_error=settings.load_error,
@@ -36,9 +36,12 @@ def find(
         while page.next and len(found) < limit:
             page = finder.find(id, page.next, limit)
             found += page.jobs
+        around = read_around(app.caller, settings.namespace, layouts)
+        reasons = Reader(app.caller, settings.namespace, around, app.workers).reasons(found)
+        rows = [tables.found(one, reason) for one, reason in zip(found, reasons, strict=True)]
         if as_json:
-            typer.echo(json.dumps([tables.found(one, now) for one in found]))
+            typer.echo(json.dumps(rows))
         elif found:
-            tables.show(tables.of_found(found, now), *(["there are more: raise --limit"] if page.next else []))
+            tables.show(tables.of_found(rows), *(["there are more: raise --limit"] if page.next else []))
         if not found:
             fail(f"no job {short(id)} in any queue: it is done, deleted, or was never pushed", ExitCode.FAILED)

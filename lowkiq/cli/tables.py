@@ -22,6 +22,7 @@ from lowkiq.admin.jobs.failures import Groups
 from lowkiq.admin.jobs.finder import FoundJob
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics
+from lowkiq.admin.why.reasons import Reason
 from lowkiq.admin.words import age, printable, seconds, short_seconds
 from lowkiq.codec import encodable
 from lowkiq.failure import main_line
@@ -151,24 +152,24 @@ def of_failures(queue: str, view: str, found: Groups) -> Table:
     return table
 
 
-def of_found(jobs: Sequence[FoundJob], now: float) -> Table:
+def of_found(rows: Sequence[Mapping[str, Any]]) -> Table:
     """A row a place of a job."""
-    table = Table("id", "queue", "state", Column("failed", justify="right"), "payloads", "error", title="Found")
-    for row in (found(one, now) for one in jobs):
-        row["failed"] = "" if row["failed"] is None else row["failed"]
-        texts = (escape(printable(str(row[key]), None)) for key in ("id", "queue", "state", "failed", "payloads"))
+    names = ("id", "queue", "state", "failed", "payloads", "why")
+    table = Table(*names[:3], Column("failed", justify="right"), *names[4:], "error", title="Found")
+    for row in rows:
+        texts = (escape(printable(str("" if row[name] is None else row[name]), None)) for name in names)
         table.add_row(*texts, escape(printable(main_line(row["error"]), None)))
     return table
 
 
-def found(one: FoundJob, now: float) -> dict[str, Any]:
+def found(one: FoundJob, reason: Reason) -> dict[str, Any]:
     """A place of a job, without its payloads."""
     job = one.job
     id = encodable(job.id)  # JSON has no way to name bytes that are no UTF-8
     return {
-        "id": id, "queue": one.queue, "state": one.state(now), "at": job.at,
+        "id": id, "queue": one.queue, "state": reason.state, "at": job.at,
         "failed": None if job.where == "morgue" else job.retry_count + 1,
-        "payloads": job.payload_count, "error": job.error or "",
+        "payloads": job.payload_count, "why": reason.says, "code": reason.code, "error": job.error or "",
     }  # fmt: skip
 
 

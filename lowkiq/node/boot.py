@@ -17,6 +17,7 @@ from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.hook_calls import call_hook
 from lowkiq.node.runtime import Runtime
 from lowkiq.process.patched import cure, patched_by
+from lowkiq.process.unforkable import missing_in_forks
 from lowkiq.queue.call import raise_first
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.layouts import opened
@@ -27,6 +28,8 @@ from lowkiq.worker import Worker
 
 logger = get_logger()
 
+#: Names of a kind that a line of the log has.
+MOST_NAMED: Final = 10
 #: Seconds between tries to reach Redis.
 RETRY: Final = 1.0
 
@@ -39,6 +42,12 @@ def make_fork_server(
     close_foreign: Callable[[], None],
 ) -> ForkServer:
     """Forks what makes processes for isolated jobs, and for suspects: before there is anything to share."""
+    isolated = [queue for queue, worker in workers.items() if worker.isolation == "process"]
+    if isolated and (missing := missing_in_forks()):
+        logger.warning(
+            "import_forbids_forks", started=missing[:MOST_NAMED], queues=isolated[:MOST_NAMED],
+            advice="jobs in processes of their own lack it, or hang: begin it in on_server_init, which they call too",
+        )  # fmt: skip
     return ForkServer(workers, settings, page, fatal, close_foreign)
 
 
@@ -52,7 +61,7 @@ def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:
     """Waits for Redis, checks it, and registers the queues. False: `wait` says that the node is to stop meanwhile."""
     while True:
         try:
-            check_server(runtime.caller.client)
+            check_server(runtime.caller.client, volatile_eviction=runtime.settings.volatile_eviction)
             found = opened(runtime.caller, runtime.namespace, runtime.queues)
             break
         except RedisError as error:

@@ -16,6 +16,7 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.away import AwayClaims
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
+from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import SHARDS_A_CALL, chunked
 from lowkiq.queue.shard import Shard
 from lowkiq.transport.patience import Patience
@@ -106,9 +107,11 @@ class Drain:
         if self._is_redis_away and not busy:
             return 0
         calls = [call for lease in left if (call := lease.abandon_call())]
+        # What was to stop, and has not, is a crash: after two it runs in a process of its own, which can be ended.
         calls += [
             home.shard.abandon(self._runtime.node, claim.epoch, home.number)
             for claim in away
+            if not (isinstance(claim.thread, WorkerThread) and claim.thread.is_stuck(clock.monotonic()))
             for home in claim.homes.all
         ]
         try:

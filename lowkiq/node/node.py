@@ -20,7 +20,7 @@ from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.app import Lowkiq
 from lowkiq.codec import error_text
 from lowkiq.environment import ExitCode, state_directory
-from lowkiq.errors import ForkServerDied, SettingsError
+from lowkiq.errors import ForkServerDied, SettingsError, ThreadsStuck
 from lowkiq.log import get_logger
 from lowkiq.node.boot import (
     call_on_server_init,
@@ -51,6 +51,7 @@ from lowkiq.node.ownership.following import Following
 from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_weights, chosen_workers
+from lowkiq.node.spares import Spares, free_threads
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.process import ending
 from lowkiq.process.ending import leave_within
@@ -202,7 +203,10 @@ class Node:
         pools = {lease: thread.pool for thread in self._workers for lease in thread.pool.leases}
         self._pools = pools
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
-        self._elastic = Elastic(runtime, pools, self._may_have, self._keeper.look_soon) if self._is_elastic else None
+        look, may_have, workers = self._keeper.look_soon, self._may_have, self._workers
+        is_elastic = self._is_elastic
+        self._elastic = Elastic(runtime, pools, may_have, look, lambda: free_threads(workers)) if is_elastic else None
+        self._spares = Spares(runtime, workers)
         report = HealthReport(runtime, self._workers, os.environ)
         shared_out = {pool for lease, pool in pools.items() if not lease.performer.is_async}
         self._live = LiveSettings(runtime, pools, shared_out, self._beat_soon)
@@ -211,7 +215,8 @@ class Node:
             followers.append(self._elastic.follow)
         self._following = Following(runtime, pools, followers, self._beat_soon)
         balance = self._elastic.balance if self._elastic else lambda _: None
-        house = Housekeeping(runtime, balance, self._following)
+        clockwork = Clockwork(runtime, self._declared)
+        house = Housekeeping(runtime, balance, self._following, clockwork.declare_again)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), house)
         self._beat = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
@@ -222,7 +227,7 @@ class Node:
         keeper = self._keeper
         calls = {FOSTER: self._take_over, WANTED: keeper.want, CANCEL: keeper.cancel, PAUSE: keeper.pause}
         calls |= {LETTERS: runtime.letters.note, RECURS: runtime.recurring.note}
-        self._chores = Post(runtime), Clockwork(runtime, self._declared)
+        self._chores = Post(runtime), clockwork
         self._doorbell = Doorbell(runtime, pools, calls, self._beat_soon)
         followers += [self._doorbell.follow, lambda _: keeper.look_soon()]
 
@@ -259,6 +264,8 @@ class Node:
         while not self._wait(BURST_TICK if burst_end else TICK):
             if burst_end and burst_end.is_reached():
                 return
+            if self.state == "ready":
+                self._spares()
 
     def _wait(self, timeout: float) -> bool:
         """Waits, acts on signals, and reports to the supervisor. True: the node is to stop."""
@@ -429,7 +436,8 @@ class Node:
     def _exit_code(self, left: int) -> int:
         """What the process ends with, which has left jobs in so many shards."""
         if self._fatal_error is not None and self._interrupts <= 1:
-            return ExitCode.RECYCLED if self._is_to_retire and not left else ExitCode.INTERNAL
+            is_recycled = isinstance(self._fatal_error, ThreadsStuck) or (self._is_to_retire and not left)
+            return ExitCode.RECYCLED if is_recycled else ExitCode.INTERNAL
         return ExitCode.ABANDONED if self._interrupts > 1 else ExitCode.FORCED_KILL if left else ExitCode.DRAINED
 
     @property

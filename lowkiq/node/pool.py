@@ -40,6 +40,9 @@ class Member(Thread, Protocol):
     def rouse(self) -> None:
         """Ends its rest, or the next one."""
 
+    def stop(self) -> None:
+        """Ends it after what is in hand."""
+
 
 class Pool:
     """
@@ -275,8 +278,18 @@ class Pool:
         thread.rouse()
         self._bell.ring()
 
+    def dismiss(self, thread: Member) -> None:
+        """Has a thread end alone."""
+        with self._lock:
+            self.threads.remove(thread)
+        thread.stop()
+
     def leave(self, thread: Member) -> None:
-        """Notes that a thread has ended. All of them end together: nobody listens then."""
+        """Notes that a thread has ended. Others than those that were dismissed end together: nobody listens then."""
+        if thread not in self.threads:
+            if self._leader is thread:
+                self._step_down()
+            return
         with self._lock:
             self._ended += 1
             is_last = self._leader is thread or self._ended == len(self.threads)

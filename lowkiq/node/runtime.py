@@ -44,8 +44,12 @@ class Outage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since = 0.0
+        #: The last one that is over, until it is told: from when to when (monotonic).
+        self.last: tuple[float, float] | None = None
         #: Threads that have met an error and since then no success.
         self._threads: set[str] = set()
+        #: The last error, and when (monotonic).
+        self._last_error = ("", 0.0)
         #: What was logged → when (monotonic).
         self._logged: dict[str, float] = {}
 
@@ -53,6 +57,11 @@ class Outage:
     def is_on(self) -> bool:
         """True as long as some thread has met an error and since then no success."""
         return bool(self._threads)
+
+    def error(self, within: float) -> str:
+        """The last error, if some thread has met it within so many seconds, and has not got over it."""
+        text, at = self._last_error
+        return text if self._threads and clock.monotonic() - at <= within else ""
 
     def met(self, error: Exception, event: str = "redis_trouble") -> None:
         """Notes an error that the calling thread has met."""
@@ -62,6 +71,7 @@ class Outage:
             if not self._threads:
                 self._since = now
             self._threads.add(thread)
+            self._last_error = (f"{type(error).__name__}: {error}"[:300], now)
             if now - self._logged.get(what, -REMIND) < REMIND:
                 return
             self._logged[what] = now
@@ -79,7 +89,8 @@ class Outage:
             if self._threads:
                 return
             self._logged.clear()
-            seconds = clock.monotonic() - self._since
+            self.last = self._since, clock.monotonic()
+            seconds = self.last[1] - self._since
         logger.info("redis_back", seconds=round(seconds, 1))
 
 

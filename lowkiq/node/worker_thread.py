@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from redis.exceptions import RedisError
 
@@ -24,6 +25,8 @@ from lowkiq.node.suspects.suspects import Suspects
 from lowkiq.node.suspects.trials import Trials
 from lowkiq.queue.claims import Handed
 
+#: Seconds after which a thread is stuck in a batch that was to stop, by a cancel or its perform_timeout.
+STUCK: Final = 1.0
 #: A thread's hand lasts after so many times what a batch may take, however quick its batches are.
 BATCHES = 2.5
 
@@ -60,6 +63,11 @@ class WorkerThread(JobThread):
     def is_inside(self, now: float, seconds: float) -> bool:
         """Returns whether a batch has taken that long already."""
         return any(claim.running and now - claim.running_since >= seconds for claim in self.in_hand)
+
+    def is_stuck(self, now: float) -> bool:
+        """Returns whether it is in a batch that was to stop, and has not."""
+        since = [claim.to_stop_since for claim in self.in_hand if claim.running]
+        return any(at is not None and now - at >= STUCK for at in since)
 
     def lasts_at(self, patience: float) -> float:
         """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""

@@ -183,6 +183,21 @@ def live_settings(namespace: str) -> str:
     return f"{namespace}:settings"
 
 
+def marker(namespace: str) -> str:
+    """String: there as long as Redis has kept what it held; another one after it has lost that."""
+    return f"{namespace}:marker"
+
+
+def emptied(namespace: str) -> str:
+    """String: what Redis held before it was found empty, as JSON, until somebody acknowledges that."""
+    return f"{namespace}:emptied"
+
+
+def away(namespace: str) -> str:
+    """Exists for a while once a node has told that Redis was away: others need not."""
+    return f"{namespace}:away"
+
+
 def alerts(namespace: str) -> str:
     """Hash: alert → since when it is noted, and when it was last."""
     return f"{namespace}:alerts"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
 
 from sqlalchemy import event
@@ -14,6 +15,7 @@ from sqlalchemy.util import await_only
 from lowkiq.app import listed
 from lowkiq.errors import LowkiqError, SettingsError, short
 from lowkiq.job import NewJob
+from lowkiq.outbox.together import Waiting, push_together
 from lowkiq.types.variables import P
 from lowkiq.worker import Worker
 
@@ -25,24 +27,47 @@ _KEY = "lowkiq"
 
 
 def push_on_commit(
-    session: PlainSession | AwaitedSession, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], /
+    session: PlainSession | AwaitedSession,
+    worker: type[Worker[P]],
+    jobs: Iterable[NewJob[P]],
+    /,
+    *,
+    robust: bool = False,
 ) -> None:
     """
     Pushes jobs right after the session's transaction has committed; not if it rolls back, nor if the savepoint does
-    that is open now. What can't be pushed then, or is to be pushed when the process dies, is lost: see `Outbox`.
+    that is open now. What can't be pushed then, or is to be pushed when the process dies, is lost: see `Outbox`. All of
+    a transaction is pushed together; the log has what could not be, as `not_pushed`, with its ids.
+
+    Args:
+        robust: what can't be pushed is told by the log alone, and raises nothing.
 
     Raises:
         InvalidJob: at once; it names the job and the field.
         PushFailed: of `session.commit()`, when the transaction has committed already.
     """
-    app: Any = worker.registered_app()
     batch = listed(jobs)
-    app.validated(worker, batch)
-    if is_awaited(session):
-        # SQLAlchemy calls back within its greenlet, where what is to be awaited has to be handed to it.
-        on_commit(plain(session), lambda: await_only(app.apush(worker, batch)))
-    else:
-        on_commit(plain(session), partial(app.push, worker, batch))
+    ids = [job.id.decode() for job in worker.registered_app().validated(worker, batch)]
+    on_commit(plain(session), _Push(worker, batch, ids, is_awaited=is_awaited(session), robust=robust))
+
+
+@dataclass(frozen=True, eq=False)
+class _Push:
+    """A push that waits."""
+
+    worker: type[Worker[Any]]
+    jobs: list[NewJob]
+    ids: list[str]
+    is_awaited: bool
+    robust: bool
+
+    def __call__(self) -> None:
+        app = self.worker.registered_app()
+        if self.is_awaited:
+            # SQLAlchemy calls back within its greenlet, where what is to be awaited has to be handed to it.
+            await_only(app.apush(self.worker, self.jobs))
+        else:
+            app.push(self.worker, self.jobs)
 
 
 def is_awaited(session: object) -> TypeGuard[AwaitedSession]:
@@ -104,10 +129,26 @@ def _innermost(session: Session) -> SessionTransaction | None:
 
 
 def _call_all(calls: list[Callable[[], object]]) -> None:
-    for number, call in enumerate(calls, 1):
-        try:
+    pushes = [call for call in calls if isinstance(call, _Push)]
+    for call in calls:
+        if call not in pushes:
             call()
-        except LowkiqError as error:
-            if left := len(calls) - number:
-                error.add_note(f"pushes that waited for this commit and were not tried: {left}")
-            raise
+    with contextlib.suppress(LowkiqError):
+        _push_all([push for push in pushes if push.robust])
+    _push_all([push for push in pushes if not push.robust])
+
+
+def _push_all(pushes: Sequence[_Push]) -> None:
+    """Pushes together what is of one queue. Raises LowkiqError, once all was tried."""
+    by_worker: dict[type[Worker[Any]], list[_Push]] = {}
+    for push in pushes:
+        by_worker.setdefault(push.worker, []).append(push)
+    if pushes:
+        app: Any = pushes[0].worker.registered_app()
+        push_together([_merged(some) for some in by_worker.values()], app.settings.push_timeout)
+
+
+def _merged(pushes: Sequence[_Push]) -> Waiting:
+    """One push in place of several to a queue."""
+    push = replace(pushes[0], jobs=[job for one in pushes for job in one.jobs])
+    return Waiting(push.worker.queue_name, [id for one in pushes for id in one.ids], push)

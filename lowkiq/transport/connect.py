@@ -47,6 +47,9 @@ MADE_CONNECTIONS = 1_000
 #: Redis before 6.2 has no ZMSCORE and no ZADD LT.
 OLDEST_REDIS = (6, 2)
 
+#: How a policy is changed; servers of a vendor refuse CONFIG SET.
+SET_POLICY = "CONFIG SET maxmemory-policy noeviction (a managed Redis has it in its settings or its parameter group)"
+
 Client = redis.Redis | ClusterClient
 _BlockingPool: Any = redis.BlockingConnectionPool
 
@@ -161,14 +164,14 @@ def _cluster(
     return ClusterClient(make, connections=connections, patience=timeout, delays=delays)
 
 
-def check_server(client: Client) -> bool:
+def check_server(client: Client, *, volatile_eviction: bool = False) -> bool:
     """
-    Refuses a server, or any primary of a cluster, that is too old, or throws keys away when memory is full: raises
-    RedisUnsuitable, which says what to change. One that doesn't let us look (a user without INFO, fakeredis) is taken
-    on trust; then it returns False.
+    Refuses a server, or any primary of a cluster, that is too old, or throws keys away when memory is full, unless
+    these are such as expire and that is meant to be: raises RedisUnsuitable, which says what to change. One that
+    doesn't let us look (a user without INFO, fakeredis) is taken on trust; then it returns False.
     """
     servers = client.primaries() if isinstance(client, ClusterClient) else [client]
-    return all(map(_check_one, servers))
+    return all(_check_one(server, volatile_eviction=volatile_eviction) for server in servers)
 
 
 def is_too_old(info: Mapping[str, Any]) -> bool:
@@ -183,12 +186,22 @@ def server_name(info: Mapping[str, Any]) -> str:
 
 
 def evicting_policy(info: Mapping[str, Any]) -> str | None:
-    """The maxmemory-policy of a server that, by its INFO, throws jobs away when memory is full; else None."""
+    """The maxmemory-policy of a server that, by its INFO, throws keys away when memory is full; else None."""
     policy = str(info.get("maxmemory_policy", "noeviction"))
     return policy if int(info.get("maxmemory", 0)) and policy != "noeviction" else None
 
 
-def _check_one(client: redis.Redis) -> bool:
+def what_it_evicts(policy: str) -> str:
+    """What a server with that policy would do when memory is full."""
+    return "throw away what expires, so limits and throttles but no jobs" if is_volatile(policy) else "throw jobs away"
+
+
+def is_volatile(policy: str) -> bool:
+    """True for a policy by which only keys that expire are thrown away."""
+    return policy.startswith("volatile-")
+
+
+def _check_one(client: redis.Redis, *, volatile_eviction: bool) -> bool:
     try:
         server, memory = client.info("server"), client.info("memory")
     except ResponseError as error:
@@ -196,9 +209,11 @@ def _check_one(client: redis.Redis) -> bool:
         return False
     if is_too_old(server):
         raise RedisUnsuitable(f"Redis {server['redis_version']} is too old, Lowkiq needs 6.2 or later (or Valkey)")
-    if policy := evicting_policy(memory):
+    policy = evicting_policy(memory)
+    if policy and not (volatile_eviction and is_volatile(policy)):
+        go_on = ", or say volatile_eviction=True to live with that" if is_volatile(policy) else ""
         raise RedisUnsuitable(
-            f"Redis has maxmemory-policy {policy}: when memory is full it would throw jobs away. "
-            "Set `maxmemory-policy noeviction`, or give Lowkiq a Redis of its own"
+            f"Redis has maxmemory-policy {policy}: when memory is full it would {what_it_evicts(policy)}. "
+            f"{SET_POLICY}, or give Lowkiq a Redis of its own{go_on}"
         )
     return True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
 from lowkiq.admin.jobs.actions import Progress
 from lowkiq.admin.jobs.bulks import Bulk
-from lowkiq.admin.jobs.finder import Finder
+from lowkiq.admin.jobs.finder import Finder, FoundJob
 from lowkiq.admin.jobs.holding import read_circle, read_hold
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
@@ -21,6 +21,8 @@ from lowkiq.admin.metrics import read_layouts
 from lowkiq.admin.pauses import Hold, pause_text
 from lowkiq.admin.recurring import Action, RecurringJob, act, read_entry, read_soonest
 from lowkiq.admin.sessions import end_session, read_ended_sessions
+from lowkiq.admin.why.reading import Around, Reader
+from lowkiq.admin.why.reasons import Reason
 from lowkiq.app import Lowkiq
 from lowkiq.errors import LowkiqError, unknown_queue
 from lowkiq.job import KEPT_BYTES, encode_id
@@ -108,6 +110,12 @@ class Backend:
             return hold
         waits = msgspec.structs.replace(hold.waits, circle=read_circle(self.caller, self._shards, queue, hold))
         return msgspec.structs.replace(hold, waits=waits)
+
+    def reasons(self, around: Around, jobs: Sequence[FoundJob]) -> list[Reason]:
+        """Why each of these jobs does not run."""
+        # Of a queue that is new the snapshot need not know.
+        around = around._replace(layouts={**around.layouts, **self.layouts()})
+        return Reader(self.caller, self.namespace, around, self._app.workers).reasons(jobs)
 
     def recurring(self, queue: str | None, limit: int) -> tuple[list[RecurringJob], int]:
         """The jobs that recur, of one queue or all, as `read_soonest` has them. Raises UnknownQueue."""

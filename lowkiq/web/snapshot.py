@@ -24,15 +24,16 @@ from lowkiq import clock
 from lowkiq.admin.alerts.alert import Alert
 from lowkiq.admin.alerts.look import Found, Look
 from lowkiq.admin.alerts.redis import RedisHealth
-from lowkiq.admin.beats.health import NodeHealth, Running, read_health, running_batches
+from lowkiq.admin.beats.health import NodeHealth, Running, owner_name, read_health, running_batches
 from lowkiq.admin.beats.members import Placement, read_placements
 from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.beats.owners import Owner, owners_of
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, shards_count_of, total
 from lowkiq.admin.resharding import Resharding, read_moving
-from lowkiq.admin.words import printable
+from lowkiq.admin.why.reading import Around
 from lowkiq.errors import unknown_queue
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.web.backend import Backend
 from lowkiq.web.rates import Meter, Rates, sum_of
@@ -71,7 +72,7 @@ class Snapshot:
     number: int
     #: Redis's time.
     at: float
-    shards_counts: dict[str, int]
+    layouts: dict[str, int | Layout]
     shards: list[ShardMetrics]
     queues: dict[str, QueueMetrics]
     rates: dict[str, Rates]
@@ -90,6 +91,16 @@ class Snapshot:
     #: By this process's clock: when its poll began, and when the oldest of the shards' numbers was read.
     began: float = 0.0
     oldest: float = 0.0
+
+    @cached_property
+    def shards_counts(self) -> dict[str, int]:
+        """Each queue with its number of shards."""
+        return {queue: shards_count_of(layout) for queue, layout in self.layouts.items()}
+
+    @property
+    def around(self) -> Around:
+        """What decides why jobs do not run."""
+        return Around(self.nodes.nodes, self.layouts, self.live, self.placements, self.reshards)
 
     @property
     def age(self) -> float:
@@ -115,10 +126,7 @@ class Snapshot:
 
     def owner_name(self, owner: str | None) -> str:
         """An owner in few words: its number, where several machines have nodes also its host."""
-        node = self.node(owner)
-        if node is None:
-            return printable(owner, 80) if owner else "nobody"
-        return f"node {node.node_number}" + (f" on {printable(node.host, 60)}" if self._has_hosts else "")
+        return owner_name(self._nodes, owner)
 
     def row(self, queue: str) -> QueueRow:
         """A queue at a glance. Raises UnknownQueue."""
@@ -142,10 +150,6 @@ class Snapshot:
     @cached_property
     def _nodes(self) -> dict[str, NodeHealth]:
         return {node.node: node for node in self.nodes.nodes}
-
-    @cached_property
-    def _has_hosts(self) -> bool:
-        return len({node.host for node in self.nodes.nodes}) > 1
 
     @cached_property
     def _shards(self) -> dict[tuple[str, int], ShardMetrics]:
@@ -256,7 +260,7 @@ class _Poll:
         return Snapshot(
             number=self._number,
             at=found.at,
-            shards_counts={queue: shards_count_of(layout) for queue, layout in layouts.items()},
+            layouts=layouts,
             shards=shards,
             queues=queues,
             rates=rates,

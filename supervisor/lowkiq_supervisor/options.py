@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
@@ -15,6 +15,7 @@ from lowkiq import environment
 from lowkiq.environment import Address, Credentials, Found
 from lowkiq.errors import SettingsError
 from lowkiq_supervisor import parsing
+from lowkiq_supervisor.directory import Links, linked
 from lowkiq_supervisor.parsing import NodeCount
 from lowkiq_supervisor.restart_policy import RestartMode
 
@@ -127,6 +128,9 @@ class Options:
     node_range: NodeCount | None = None
     #: None: no Redis was named, so the supervisor brings its own.
     redis_url: str | None = None
+    #: The variables by which nodes find the directory of their code, if a link leads there; and links that they don't.
+    linked: Mapping[str, str] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
 
     @classmethod
     def resolve(cls, *, environ: Mapping[str, str], **given: Any) -> Options:
@@ -149,12 +153,15 @@ class Options:
                 "state_dir": environment.state_directory(environ, given.get("state_dir")).absolute(),
                 "web": _web_address(given, environ),
                 "redis_url": url.text if url else None,
+                "linked": linked(environ),
+                "links": Links.here(environ),
             }
         )
 
     def node_environment(self) -> dict[str, str]:
         """The variables of nodes besides the supervisor's own."""
-        return {"LOWKIQ_DRAIN_TIMEOUT": f"{self.drain_timeout:g}", "LOWKIQ_STATE_DIR": str(self.state_dir)}
+        own = {"LOWKIQ_DRAIN_TIMEOUT": f"{self.drain_timeout:g}", "LOWKIQ_STATE_DIR": str(self.state_dir)}
+        return {**own, **self.linked}
 
 
 #: The table, by the fields' names.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 
 import pytest
@@ -9,7 +10,9 @@ from structlog.testing import capture_logs
 
 from lowkiq import Lowkiq, clock
 from lowkiq.admin.beats.health import BEAT_INTERVAL, NodeHealth
+from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.node.health.heartbeat import KEPT_BEATS, HealthReport, Heartbeat
+from lowkiq.queue import keys
 from tests.node.driven import runtime_of
 
 
@@ -97,3 +100,28 @@ def test_counts_are_flushed_with_each_beat_and_once_more_at_the_end(app: Lowkiq)
     with capture_logs() as logged:
         heartbeat.run()
     assert (flushed, [entry["event"] for entry in logged]) == ([1, 1], ["flush_failed"])
+
+
+def test_an_outage_is_told_once_by_all_nodes_and_a_short_one_only_of_another_server(
+    app: Lowkiq, report: HealthReport, monotonic: Clock
+) -> None:
+    def beats(name: str, seconds: float, server: str | None = None) -> int:
+        runtime = dataclasses.replace(runtime_of(app), node=name)
+        heartbeat = Heartbeat(runtime, lambda trip: report("ready", trip), lambda: None)
+        heartbeat._beat()
+        runtime.outage.met(ConnectionError("away"))
+        assert runtime.outage.error(15) == "ConnectionError: away"
+        monotonic.now += seconds
+        heartbeat._server = server or heartbeat._server
+        heartbeat._beat()
+        assert runtime.outage.error(15) == ""
+        runtime.incidents.send(app.caller, app.namespace, name)
+        return len(read_incidents(app.caller, app.namespace, kind="Redis away"))
+
+    assert beats("a", 2.0) == 0
+    assert beats("b", 58.0) == beats("c", 59.0) == 1, "both met it"
+    (told,) = read_incidents(app.caller, app.namespace, kind="Redis away")
+    assert told.says.startswith("Redis was away for 58 s, from ") and "another server" not in told.says
+    app.redis().delete(keys.away(app.namespace))
+    assert beats("d", 0.1, "of before a failover") == 2
+    assert "another server answers since" in read_incidents(app.caller, app.namespace, kind="Redis away")[0].says

@@ -74,7 +74,8 @@ class Hand:
     """A claim in hand, or what a reshard has moved of it to one shard."""
 
     lease: Lease
-    number: int | str
+    #: A text where a reshard has moved it.
+    number: Any
     jobs: dict[str, Taken] = field(default_factory=dict)
     #: The claim, as it was made.
     key: ClaimKey = ("", "", 0)
@@ -92,7 +93,7 @@ class Lease:
     node: str
     epoch: str
     number: int = 0
-    hands: dict[int | str, Hand] = field(default_factory=dict)
+    hands: dict[int, Hand] = field(default_factory=dict)
     #: It is somebody else's by now, and whoever had it may not know.
     is_lost: bool = False
 

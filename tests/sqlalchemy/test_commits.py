@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from structlog.testing import capture_logs
 
 from lowkiq import InvalidJob, PushFailed, SettingsError
 from lowkiq.sqlalchemy import push_on_commit
@@ -69,21 +70,45 @@ def test_a_bad_job_is_refused_at_once(shop):
 
 def test_a_push_that_fails_is_told_by_commit_and_the_session_goes_on(shop, monkeypatch):
     def fail(worker, jobs):
+        tried.append(jobs)
         raise PushFailed("Redis is away")
 
+    tried = []
     with shop.session() as session:
         monkeypatch.setattr(shop.app, "push", fail)
         push_on_commit(session, shop.sync, [{"id": "a"}])
         push_on_commit(session, shop.sync, [{"id": "b"}])
         shop.outbox.push(session, shop.sync, [{"id": "c"}])
-        with pytest.raises(PushFailed) as raised:
+        with pytest.raises(PushFailed), capture_logs() as logs:
             session.commit()
-        assert raised.value.__notes__ == ["pushes that waited for this commit and were not tried: 1"]
+        assert tried == [[{"id": "a"}, {"id": "b"}]]
+        assert [(line["event"], line["queue"], line["ids"]) for line in logs] == [("not_pushed", "sync", ["a", "b"])]
         monkeypatch.undo()
         assert shop.ids() == ["c"]  # it has committed
         push_on_commit(session, shop.sync, [{"id": "d"}])
         session.commit()
     assert queued(shop) == {"d"}
+
+
+def test_each_queue_is_tried_and_what_is_robust_raises_nothing(shop, monkeypatch):
+    def fail(worker, jobs):
+        tried.append((worker.queue_name, [job["id"] for job in jobs]))
+        raise PushFailed(f"{worker.queue_name} is away")
+
+    tried = []
+    other = shop.app.worker(queue_name="other")(lambda _: None)
+    monkeypatch.setattr(shop.app, "push", fail)
+    with shop.session() as session:
+        for id in ("a", "b"):
+            push_on_commit(session, shop.sync, [{"id": id}], robust=True)
+        session.commit()
+        push_on_commit(session, shop.sync, [{"id": "c"}])
+        push_on_commit(session, other, [{"id": "d"}])
+        push_on_commit(session, other, [{"id": "e"}], robust=True)
+        with pytest.raises(PushFailed, match="sync is away") as raised:
+            session.commit()
+    assert tried == [("sync", ["a", "b"]), ("other", ["e"]), ("sync", ["c"]), ("other", ["d"])]
+    assert raised.value.__notes__ == ["nor was all pushed to queue other: other is away"]
 
 
 def test_in_a_session_that_is_awaited(shop, database):

@@ -16,6 +16,7 @@ from lowkiq.admin.jobs.finder import FoundJob
 from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Lengths, Statistics
+from lowkiq.admin.why.reasons import Reason
 from lowkiq.cli import tables
 
 QUEUE = QueueMetrics(**dict.fromkeys((field.name for field in msgspec.structs.fields(QueueMetrics)), 1_234_567))
@@ -57,6 +58,9 @@ def test_at_eighty_columns_nothing_is_dropped(monkeypatch, capsys, table, words)
 LONG = "no stock of a thing whose name is long, in any of the houses where there could be some of it, nor elsewhere"
 
 
+WHY = Reason("retry", "Not due until tomorrow: it failed twice and tries again then", state="Retrying")
+
+
 def a_job(id: str = "order-1") -> FoundJob:
     job = JobPreview(
         id=id, shard=0, where="queue", at=1.0, retry_count=2, error=LONG, crashes=0, waits_for_own_run=False,
@@ -71,9 +75,10 @@ def test_sentences_are_wrapped_and_what_is_short_stays_whole(monkeypatch, capsys
     times = Lengths(count=1_000, mean=0.00356, stddev=0.00257, p50=0.00322, p95=0.0091, p99=0.0515, buckets=[])
     days = [Statistics(day=datetime.date(2026, 11, 24), wait=times, run=times)]
     group = ErrorGroup(text=LONG, count=1_234, example_id="order-12345", total=99_999, first_seen=1e9, last_seen=1.7e9)
+    found = [tables.found(one, WHY) for one in (a_job(), a_job(id="x" * 100))]
     for table, words in (
         (tables.of_statistics("q", days), ["2026-11-24", "deviation", "3.56 ms", "51.5 ms", "waited"]),
-        (tables.of_found([a_job(), a_job(id="x" * 100)], 2.0), ["a-queue-of-a-name", "Retrying", "17"]),
+        (tables.of_found(found), ["a-queue-of-a-name", "Retrying", "17"]),
         (tables.of_failures("q", "morgue", Groups([group], 1, 1)), ["2001-09-09T01:46:40+00:00", "order-12345"]),
     ):
         tables.show(table)

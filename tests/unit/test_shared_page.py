@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from lowkiq.shared_page import MOST_GROUPS, SEAT_BYTES, SEATS, Bulletin, DeadNode, Running, SharedPage
+from lowkiq.shared_page import MOST_GROUPS, REFUSAL_BYTES, SEAT_BYTES, SEATS, Bulletin, DeadNode, Running, SharedPage
+from lowkiq_supervisor.processes.slots import Slot
+from lowkiq_supervisor.restart_policy import Kind, RestartHistory, RestartPolicy
 
 
 def test_what_a_process_ran_is_known_after_its_death() -> None:
@@ -89,3 +93,24 @@ def test_groups_that_end_with_the_node_are_known_to_whoever_shares_the_page() ->
     assert page.running() == ()
     page.note_group(0, 0)
     assert page.groups() == [4_194_304]
+
+
+def test_why_a_node_refused_to_start_is_told_by_its_supervisor() -> None:
+    page = SharedPage()
+    assert page.refusal() == ""
+    page.write_refusal("x" * 2_000 + "SyntaxError: '(' was never closed (jobs.py, line 3)")
+    assert len(page.refusal()) == REFUSAL_BYTES and page.refusal().endswith("never closed (jobs.py, line 3)")
+    page.write_refusal("can't use amqp://me:secret@far/ (/srv/jobs.py, line 7)")
+    assert page.refusal() == "can't use amqp://***@far/ (/srv/jobs.py, line 7)"
+    page.write_refusal("NameError: name 'é' is not defined (/srv/jobs.py, line 7)")
+    launch: Any = None
+    history = RestartHistory(RestartPolicy())
+    slot: Any = Slot(title="node 0/1", index=0, number=0, history=history, launch=launch, grace=1)
+    slot.child = SimpleNamespace(name="n", page=page)
+    slot.emptied("exit code 3")
+    slot.last_kind = Kind.REFUSED
+    assert slot.why == "exit code 3, refused to start: NameError: name 'é' is not defined (/srv/jobs.py, line 7)"
+    slot.child = SimpleNamespace(name="n", page=SharedPage())
+    slot.emptied("signal 9")
+    slot.last_kind = Kind.CRASH
+    assert slot.why == "signal 9, failed after it was ready"

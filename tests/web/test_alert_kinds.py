@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.admin.alerts.alert import KINDS
+from lowkiq.admin.alerts.emptied import Loss
 from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.admin.past.statistics import Addition, Times, add, day_of
 from lowkiq.admin.resharding import reshard
@@ -79,6 +81,15 @@ def late_queue(app: Lowkiq) -> None:
     open_queue(app).lease(NODE, ttl=300)
 
 
+def rate_line(app: Lowkiq) -> None:
+    """A line of which somebody has noted that it grows: to see that takes a minute."""
+    beat(app)
+    open_queue(app).push("1", perform_in=4e9)
+    now, namespace = time.time(), app.settings.namespace
+    app.redis().zadd(f"{keys.rate(namespace, 'q')}planned", {"0:1": now + 600})
+    app.redis().hset(keys.alerts(namespace), "rate:q", f"{now:.6f} {now:.6f}")
+
+
 def failing(app: Lowkiq) -> None:
     beat(app)
     app.redis().hset(open_queue(app).key("meta"), "failed", 40)
@@ -140,13 +151,25 @@ def waits(name: str, ago: float, scale: float = 1.0) -> Callable[[Lowkiq], None]
     return make
 
 
+def emptied(app: Lowkiq) -> None:
+    """As one finds it who has seen what there was: the view's own memory is another test's."""
+    beat(app)
+    text = msgspec.json.encode(Loss(time.time() - 3, queued=7, at=time.time()))
+    app.redis().set(keys.emptied(app.settings.namespace), text)
+
+
 def no_queue(app: Lowkiq) -> None:
+    marker = keys.marker(app.settings.namespace)
+    known = app.redis().get(marker)
     app.redis().flushall()
+    if known:  # else that Redis has lost all would be an alert
+        app.redis().set(marker, known)
     beat(app)
 
 
 #: Kind → what makes it.
 MADE: dict[str, Callable[[Lowkiq], None]] = {
+    "emptied": emptied,
     "Redis": configure("no"),
     "no nodes": push_due,
     "missing": beats(number_of_nodes=2),
@@ -156,8 +179,10 @@ MADE: dict[str, Callable[[Lowkiq], None]] = {
     "roll stopped": beats(notices=["roll stopped: a rolling restart has stopped: no disk"]),
     "unowned": lost,
     "refused": beats(refused={"q": "another shards_count"}),
+    "trouble": beats(redis_error="ResponseError: unknown command"),
     "event loop": beats(tasks=2, loop_lag=3.0),
     "late queue": late_queue,
+    "rate": rate_line,
     "failing queue": failing,
     "growing morgue": dying,
     "blocked": blocked,
@@ -168,6 +193,7 @@ MADE: dict[str, Callable[[Lowkiq], None]] = {
     "reshard": stands_still,
     "unreadable": lambda app: (beat(app), app.redis().hset(keys.queues(app.settings.namespace), "odd", "x"))[0],
     "doubled": doubled,
+    "memory": beats(rss=300 << 20, rss_limit=150 << 20, rss_history=[300 << 20] * 12),
     "recycling": beats(notices=["recycling: node 0/1 was cut off"]),
     "supervisor": beats(notices=["an older peer's sentence"]),
     "runs on": beats(**runs(90.0, to_stop_seconds=61.0)),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+from collections.abc import Iterator
 from io import BytesIO
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock, patch
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Permission, User
@@ -15,7 +18,7 @@ from django.db import connections, transaction
 from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
-from lowkiq import InvalidJob
+from lowkiq import InvalidJob, PushFailed
 from lowkiq.django import app, outbox, push_by_outbox, push_on_commit
 from lowkiq.django.models import OutboxRow
 from lowkiq.django.view import view
@@ -23,6 +26,7 @@ from lowkiq.web.application import STATIC
 
 from . import jobs, tasks
 from .jobs import Change, mirror
+from .models import Order
 
 
 def queued(worker: Any, id: object) -> list[Any]:
@@ -36,6 +40,64 @@ class Clean(TestCase):
 
     def setUp(self) -> None:
         app.redis().flushdb()
+
+
+class Committed(TransactionTestCase):
+    """Transactions that do commit, and a Redis that may be away."""
+
+    def setUp(self) -> None:
+        app.redis().flushdb()
+        self.called: list[str] = []
+
+    @contextlib.contextmanager
+    def redis_away(self) -> Iterator[Mock]:
+        with patch.object(app, "push_validated", side_effect=PushFailed("Redis is away")) as push:
+            yield push
+
+    def test_what_follows_each_other_is_one_push(self) -> None:
+        with patch.object(app, "push_validated", wraps=app.push_validated) as push, transaction.atomic():
+            push_on_commit(mirror, payloads=[Change(17, 1)])
+            with contextlib.suppress(ValueError), transaction.atomic():
+                push_on_commit(mirror, payloads=[Change(18, 1)])
+                raise ValueError("rolled back")
+            with transaction.atomic():
+                push_on_commit(mirror, payloads=[Change(17, 2)])
+            push_on_commit(mirror, payloads=[Change(17, 3)])
+            transaction.on_commit(lambda: self.called.append("between"))
+            push_on_commit(mirror, payloads=[Change(17, 4)])
+        self.assertEqual([row["version"] for row in queued(mirror, 17)], [1, 2, 3, 4])
+        self.assertEqual(queued(mirror, 18), [])
+        self.assertLess(push.call_count, 5)
+        with patch.object(app, "push_validated", wraps=app.push_validated) as push, transaction.atomic():
+            for version in (5, 6, 7):
+                with transaction.atomic():
+                    push_on_commit(mirror, payloads=[Change(17, version)])
+        self.assertEqual(push.call_count, 1)
+
+    def test_what_was_rolled_back_last_is_not_pushed_with_others(self) -> None:
+        with transaction.atomic():
+            push_on_commit(mirror, payloads=[Change(17, 1)])
+            push_on_commit(mirror, payloads=[Change(18, 1)])
+            with contextlib.suppress(ValueError), transaction.atomic():
+                push_on_commit(mirror, payloads=[Change(19, 1)])
+                raise ValueError("rolled back")
+        self.assertEqual([len(queued(mirror, id)) for id in (17, 18, 19)], [1, 1, 0])
+
+    def test_without_redis_others_are_called_if_it_is_robust_and_else_it_raises(self) -> None:
+        for robust in (True, False):
+            with self.redis_away() as push:
+                raises = contextlib.nullcontext() if robust else self.assertRaises(PushFailed)
+                with raises, self.captured(robust), transaction.atomic():
+                    Order.objects.create()
+                    push_on_commit(mirror, payloads=[Change(17, 1)], robust=robust)
+                    push_on_commit(mirror, payloads=[Change(18, 1)], robust=robust)
+                    transaction.on_commit(lambda: self.called.append("other"))
+                self.assertEqual(push.call_count, 1)
+        self.assertEqual((self.called, Order.objects.count()), (["other"], 2))
+
+    def captured(self, robust: bool) -> Any:
+        """Django tells of it in its own log, too."""
+        return self.assertLogs("django.db.backends.base", "ERROR") if robust else contextlib.nullcontext()
 
 
 class OnCommit(Clean):

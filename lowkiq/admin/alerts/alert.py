@@ -35,6 +35,7 @@ class Kind(NamedTuple):
 
 #: Kinds, what causes others first: of one severity they are told in this order.
 KINDS: Final[Mapping[str, Kind]] = {
+    "emptied": Kind(""),
     "Redis": Kind("part of Redis"),
     "no nodes": Kind(""),
     "missing": Kind("", "groups lack nodes"),
@@ -44,8 +45,10 @@ KINDS: Final[Mapping[str, Kind]] = {
     "roll stopped": Kind("host"),
     "unowned": Kind("queue", "queues have shards with jobs due and no node"),
     "refused": Kind("queue", "queues are refused"),
+    "trouble": Kind("node", "nodes can't use Redis"),
     "event loop": Kind("node", "nodes have a blocked event loop"),
     "late queue": Kind("queue", "queues are late"),
+    "rate": Kind("queue", "queues have a growing line for their rate"),
     "failing queue": Kind("queue", "queues fail"),
     "blocked": Kind("queue", "queues have blocked jobs"),
     "growing morgue": Kind("queue", "queues have a growing morgue"),
@@ -57,6 +60,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "unreadable": Kind(""),
     "doubled": Kind("", "numbers are doubled"),
     "recycling": Kind("host"),
+    "memory": Kind("node", "nodes hold more memory than they may"),
     "supervisor": Kind("host"),
     "runs on": Kind("queue"),
     "long job": Kind("queue", "jobs run far over their usual time"),

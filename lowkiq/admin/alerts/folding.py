@@ -1,6 +1,7 @@
 """
 Folding: a queue whose late jobs are all where a node is away is told of by the alert of that node. One that has any
-late job elsewhere, or was late before, keeps its own: the node may not be why.
+late job elsewhere, or was late before, keeps its own: the node may not be why. And queues that are late of one cause,
+such as that all threads are busy, are told of by one alert, that of the one that was late first.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from lowkiq.admin.alerts.alert import Alert
+from lowkiq.admin.alerts.alert import Alert, Severity
 from lowkiq.admin.alerts.nodes import mark_of_missing
-from lowkiq.admin.alerts.queues import late_shards
+from lowkiq.admin.alerts.queues import late_shards, why_late
 from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.beats.nodes import Group
@@ -47,7 +48,38 @@ def folded(every: Sequence[Alert], now: Situation) -> list[Alert]:
             told.append(alert)
         else:
             late.setdefault(cause.alert.key, []).append(alert.subject)
-    return [_with(alert, late[alert.key], now) if alert.key in late else alert for alert in told]
+    return _of_one_cause([_with(alert, late[alert.key], now) if alert.key in late else alert for alert in told], now)
+
+
+def _of_one_cause(alerts: Sequence[Alert], now: Situation) -> list[Alert]:
+    causes: dict[str, list[Alert]] = {}
+    for alert in alerts:
+        if alert.kind == "late queue":
+            causes.setdefault(why_late(now, alert.subject)[0], []).append(alert)
+    shared = {one.key: (cause, some) for cause, some in causes.items() if len(some) > 1 for one in some}
+    return [
+        _together(*shared[alert.key], now) if alert.key in shared else alert
+        for alert in alerts
+        if alert.key not in shared or alert is _first(shared[alert.key][1])
+    ]
+
+
+def _first(late: Sequence[Alert]) -> Alert:
+    return min(late, key=lambda alert: (alert.since or 0.0, alert.subject))
+
+
+def _together(cause: str, late: Sequence[Alert], now: Situation) -> Alert:
+    first, queues = _first(late), [alert.subject for alert in late]
+    lag = age(max(now.queues[queue].lag for queue in queues))
+    says = f"{len(late):,} queues are up to {lag} late: {_named(queues)}; {cause}"
+    severity: Severity = "bad" if any(alert.severity == "bad" for alert in late) else "warn"
+    others = tuple(queue for queue in queues if queue != first.subject)
+    return msgspec.structs.replace(first, says=says, severity=severity, queues=others, where="/nodes")
+
+
+def _named(queues: Sequence[str]) -> str:
+    names = [printable(queue, 60) for queue in queues[:NAMED]]
+    return listed([*names, *([f"{len(queues) - NAMED:,} more"] if len(queues) > NAMED else [])])
 
 
 def _causes(alert: Alert, now: Situation) -> Iterator[_Cause]:
@@ -87,9 +119,7 @@ def _is_away(cause: _Cause, shard: ShardMetrics, now: Situation) -> bool:
 
 def _with(alert: Alert, queues: Sequence[str], now: Situation) -> Alert:
     """The alert, with the queues that are late by it."""
-    names = [printable(queue, 60) for queue in queues[:NAMED]]
-    more = [f"{len(queues) - NAMED:,} more"] if len(queues) > NAMED else []
     lag = age(max(now.queues[queue].lag for queue in queues))
     by = f"is {lag}" if len(queues) == 1 else f"are up to {lag}"
-    says = f"{alert.says}; {plural(len(queues), 'queue')} {by} late with it: {listed([*names, *more])}"
+    says = f"{alert.says}; {plural(len(queues), 'queue')} {by} late with it: {_named(queues)}"
     return msgspec.structs.replace(alert, says=says, queues=tuple(queues))

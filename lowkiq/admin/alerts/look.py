@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 import msgspec
+from redis.exceptions import ResponseError
 
 from lowkiq import clock
 from lowkiq.admin.alerts.alert import KINDS, NAMED, Alert, Severity, Thresholds
+from lowkiq.admin.alerts.emptied import Loss, Marker, of_emptied
 from lowkiq.admin.alerts.folding import folded
 from lowkiq.admin.alerts.following import of_following
 from lowkiq.admin.alerts.nodes import of_nodes
@@ -17,24 +19,35 @@ from lowkiq.admin.alerts.noted import STALE, Noted, Notes, parse_noted, reading
 from lowkiq.admin.alerts.queues import ENDS_BELOW, LONG_FLOOR, is_passing, of_queues
 from lowkiq.admin.alerts.redis import RedisHealth, read_redis_health, read_server_config
 from lowkiq.admin.alerts.reshards import of_reshards
-from lowkiq.admin.alerts.situation import Situation
+from lowkiq.admin.alerts.situation import Line, Situation
 from lowkiq.admin.alerts.supervisors import of_supervisors
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.alerts.vanished import Gone, of_vanished
-from lowkiq.admin.beats.health import BEAT_TTL, MOST_BEATS, read_health
+from lowkiq.admin.beats.health import BEAT_INTERVAL, BEAT_TTL, MOST_BEATS, read_health
+from lowkiq.admin.beats.members import read_placements
 from lowkiq.admin.beats.nodes import Nodes, judge
-from lowkiq.admin.limits import Limit, read_limits
+from lowkiq.admin.live import read_live
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards
 from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_milestones
+from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.admin.past.statistics import usual
 from lowkiq.admin.resharding import Resharding, read_moving
+from lowkiq.admin.why.reading import Around, Reader
+from lowkiq.admin.why.reasons import Reason
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, pairs
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import shards_of
+from lowkiq.queue.rates import Waiting, read_waiting
+from lowkiq.queue.shard import Shard, shards_of
 
 #: Seconds between two looks at the server's configuration, and at the usual times of a queue's jobs.
 CONFIG_EVERY, USUAL_EVERY = 60.0, 60.0
+#: Seconds over which the line of a rate has grown; and queues whose lines are looked at.
+GROWS_OVER, MOST_LINES = 60.0, 200
+#: Seconds without a look after which nodes may have been unable to beat; and for which they are waited for then.
+UNWATCHED, RETURNING = 2.5, 2 * BEAT_INTERVAL
+#: Late queues of which a look asks why: one that is not told alone need not say so.
+MOST_REASONS: Final = 2 * NAMED
 
 
 class Found(NamedTuple):
@@ -68,6 +81,13 @@ class Look:
         self._caller, self._namespace, self._thresholds = caller, namespace, thresholds
         self._notes = Notes(caller, namespace)
         self._gone = Gone(caller, namespace)
+        self._lines_at = float("-inf")
+        self._waiting: Mapping[str, Waiting] = {}
+        #: Queue → how far away the end of its rate's line was, of the last minutes (monotonic).
+        self._ends: dict[str, list[tuple[float, float]]] = {}
+        self._marker = Marker(caller, namespace)
+        #: When this looked last, when any node was there then, and when Redis was back (monotonic).
+        self._looked_at = self._had_nodes_at = self._back_at = float("-inf")
         self._config: Mapping[str, str | None] = {}
         self._config_at = self._past_at = float("-inf")
         self._past: Mapping[str, Sequence[Point]] = {}
@@ -91,7 +111,7 @@ class Look:
         """
         beats = keys.nodes(self._namespace)
         words = [("TIME",), reading(self._namespace), ("ZREVRANGE", beats, 0, MOST_BEATS - 1, "WITHSCORES")]
-        time, noted, last_beats = self._caller.read(words, [])
+        time, noted, last_beats, marker, told = self._caller.read([*words, *self._marker.reading], [])
         at = time[0] + time[1] / 1e6
         beats_at = {name: float(beat) for name, beat in pairs(last_beats)}
         server = self._read_server()
@@ -104,7 +124,11 @@ class Look:
             queues=queues,
             reshards=reshards or {},
             past=self._read_past(queues),
-            limits=self._read_limits(queues),
+            lines=self._read_lines(queues, at),
+            is_back=self._is_back(nodes, marker or None),
+            loss=self._read_loss(marker or None, told or b"", queues, at),
+            stopped_at=None if nodes.nodes else self._read_stop(),
+            reasons=self._read_reasons(nodes, shards, queues, reshards or {}),
             usual=self._read_usual(nodes),
             noted=found.since,
             gone=[beat for beat in beats_at.values() if beat < at - BEAT_TTL],
@@ -128,6 +152,37 @@ class Look:
         self._seen = {alert.key: self._seen.get(alert.key, at) for alert in every if alert.since is None}
         return list(_since(every, self._seen))
 
+    def has_lost(self) -> bool:
+        """True if Redis has lost what it held since the last look or question. Raises RedisError."""
+        return self._marker.is_gone()
+
+    def _read_loss(
+        self, marker: bytes | None, told: bytes, queues: Mapping[str, QueueMetrics], at: float
+    ) -> Loss | None:
+        try:
+            return self._marker.look(marker, told, queues, at)
+        except ResponseError:  # who may only read
+            return None
+
+    def _is_back(self, nodes: Nodes, marker: bytes | None) -> bool:
+        """
+        True where Redis has lost everything, or nodes were there when this looked last, which is a while ago: they get
+        a moment to beat.
+        """
+        now = clock.monotonic()
+        if nodes.nodes:
+            self._had_nodes_at = now
+        elif self._looked_at - self._had_nodes_at < UNWATCHED and (
+            now - self._looked_at > UNWATCHED or self._marker.is_other(marker)
+        ):
+            self._back_at = now
+        self._looked_at = now
+        return now - self._back_at < RETURNING
+
+    def _read_stop(self) -> float | None:
+        found = read_incidents(self._caller, self._namespace, kind="stopped", limit=1)
+        return found[0].at if found else None
+
     def _read_server(self) -> RedisHealth:
         if clock.monotonic() - self._config_at >= CONFIG_EVERY:
             self._config, self._config_at = read_server_config(self._caller), clock.monotonic()
@@ -146,11 +201,51 @@ class Look:
         self._usual = kept
         return {queue: seconds for queue, (_, seconds) in kept.items() if seconds is not None}
 
-    def _read_limits(self, queues: Mapping[str, QueueMetrics]) -> Mapping[str, Limit]:
-        """Of the queues that are late: it may be why."""
+    def _read_reasons(
+        self,
+        nodes: Nodes,
+        shards: Sequence[ShardMetrics],
+        queues: Mapping[str, QueueMetrics],
+        reshards: Mapping[str, Resharding],
+    ) -> Mapping[str, Reason]:
+        """Of the queues that are late, the latest first: why the first job of their latest shard waits."""
         limit_of = self._thresholds.lag_of
-        late = [queue for queue, row in queues.items() if limit_of(queue) and row.lag >= limit_of(queue) * ENDS_BELOW]
-        return read_limits(self._caller, self._namespace, late, {}) if late else {}
+        late = {queue for queue, row in queues.items() if limit_of(queue) and row.lag >= limit_of(queue) * ENDS_BELOW}
+        if not late:
+            return {}
+        latest: dict[str, ShardMetrics] = {}
+        for shard in sorted(shards, key=lambda shard: -shard.lag):
+            if shard.queue in late and not shard.pause:
+                latest.setdefault(shard.queue, shard)
+        # Which shards its queue has beside it, no key of a shard says.
+        homes = [
+            Shard(self._namespace, one.queue, one.shard, keys.Layout(keys.LAYOUT_VERSION, 1, one.generation))
+            for one in islice(latest.values(), MOST_REASONS)
+        ]
+        live = read_live(self._caller, self._namespace)
+        placements = read_placements(self._caller, self._namespace)
+        around = Around(nodes.nodes, {}, live, placements, reshards)
+        return Reader(self._caller, self._namespace, around, {}).firsts(homes)
+
+    def _read_lines(self, queues: Mapping[str, QueueMetrics], at: float) -> Mapping[str, Line]:
+        """Of the queues that have jobs for later: these may wait for their rate."""
+        now = clock.monotonic()
+        if now - self._lines_at >= SAMPLE_INTERVAL:
+            named = [queue for queue, row in queues.items() if row.scheduled][:MOST_LINES]
+            self._waiting, self._lines_at = read_waiting(self._caller, self._namespace, named, at), now
+            kept = {
+                queue: [one for one in self._ends.get(queue, []) if now - one[0] <= 2 * GROWS_OVER]
+                for queue in self._waiting
+            }
+            self._ends = {queue: [*kept[queue], (now, row.until - at)] for queue, row in self._waiting.items()}
+        return {
+            queue: Line(
+                row.jobs,
+                row.until,
+                any(now - told >= GROWS_OVER and wait < row.until - at for told, wait in self._ends[queue]),
+            )
+            for queue, row in self._waiting.items()
+        }
 
     def _read_past(self, queues: Iterable[str]) -> Mapping[str, Sequence[Point]]:
         """As often as it changes."""
@@ -171,7 +266,7 @@ def read_state(caller: Caller, namespace: str, thresholds: Thresholds, queues: M
 def alerts_of(now: Situation, of_redis: Iterable[Alert] = ()) -> list[Alert]:
     """All alerts, those that cause others first."""
     of_machines = [*of_nodes(now), *of_vanished(now), *of_supervisors(now)]
-    found = [*of_redis, *of_machines, *of_queues(now), *of_following(now), *of_reshards(now)]
+    found = [*of_emptied(now.loss), *of_redis, *of_machines, *of_queues(now), *of_following(now), *of_reshards(now)]
     found += of_unreadable(now.nodes.unreadable)
     once = {alert.key: alert for alert in reversed(found)}
     return sorted(_since(reversed(once.values()), now.noted), key=_order)

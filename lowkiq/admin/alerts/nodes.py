@@ -12,7 +12,7 @@ from lowkiq.admin.alerts.queues import is_passing
 from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.beats.health import BEAT_INTERVAL, BEAT_TTL, EVENT_LOOP, NodeHealth, Running
 from lowkiq.admin.beats.nodes import Group
-from lowkiq.admin.words import age, plural, printable
+from lowkiq.admin.words import age, moment, plural, printable
 
 #: Seconds which a node may begin later than another.
 STARTING: Final = 3 * BEAT_INTERVAL
@@ -21,7 +21,7 @@ STARTING: Final = 3 * BEAT_INTERVAL
 def of_nodes(now: Situation) -> Iterator[Alert]:
     """Alerts of nodes."""
     found = now.nodes
-    if not found.nodes:
+    if not (found.nodes or now.is_back):
         yield _none(now)
     groups = found.groups
     yield from (_missing(now, group, groups) for group in groups if group.missing and not _starts(now, group))
@@ -30,6 +30,8 @@ def of_nodes(now: Situation) -> Iterator[Alert]:
     yield from (_doubled(number, group) for group in groups for number in group.doubled)
     refusals = Counter(refusal for node in found.nodes for refusal in node.refused.items())
     yield from (_refused(queue, why, nodes) for (queue, why), nodes in refusals.most_common())
+    yield from (_trouble(node) for node in found.nodes if node.redis_error and not node.is_late)
+    yield from (_memory(node, found.nodes) for node in found.nodes if node.is_too_large and not node.is_late)
     yield from (_blocked(now, node) for node in found.nodes if node.is_blocked)
     yield from _running_on(now, found.running_on)
 
@@ -44,7 +46,15 @@ def _name(node: NodeHealth) -> str:
 def _none(now: Situation) -> Alert:
     """The one alert that stands for all that does not run."""
     waiting = {queue: row for queue, row in now.queues.items() if row.lag or row.busy}
-    says = "No node has been heard of for half a minute: nothing runs"
+    last, stopped = max(now.gone, default=None), now.stopped_at
+    says = "No node is there: nothing runs"
+    if last is not None and (stopped is None or last > stopped):
+        says = f"No node has been heard of for {age(now.at - last)}: nothing runs"
+    elif stopped is not None:
+        says, last = (
+            f"All nodes have ended: the last was stopped by command at {moment(stopped)}; nothing runs",
+            stopped,
+        )
     if waiting:
         lag = max(row.lag for row in waiting.values())
         late = f"; the oldest job is {age(lag)} late" if lag else ""
@@ -53,7 +63,7 @@ def _none(now: Situation) -> Alert:
         jobs = "job is" if in_hand == 1 else "jobs are"
         says = f"{says}; {in_hand:,} {jobs} in the hands of nodes that are gone, and run again once a node comes"
     command = "lowkiq-supervisor --nodes 4 -r MODULE"
-    return Alert("no nodes", "bad", "", says, START_NODES, max(now.gone, default=None), "/nodes", command)
+    return Alert("no nodes", "bad", "", says, START_NODES, last, "/nodes", command)
 
 
 def _starts(now: Situation, group: Group) -> bool:
@@ -187,6 +197,29 @@ def _refused(queue: str, why: str, nodes: int) -> Alert:
     says = f"{who} queue {printable(queue, 60)} alone: {printable(why, 300)}"
     do = "Nodes take it up by themselves once that is mended"
     return Alert("refused", "bad", queue, says, do, None, "/nodes", "lowkiq doctor -r MODULE", why[:100])
+
+
+def _trouble(node: NodeHealth) -> Alert:
+    """It beats, and yet its threads get errors: nothing of its shards runs, or settles."""
+    says = f"Node {_name(node)} beats, but can't use Redis: {printable(node.redis_error, 300)}"
+    do = "See `redis_trouble` in its log, and what Redis refuses; `lowkiq doctor` tries all that a node needs"
+    return Alert("trouble", "bad", _name(node), says, do, None, "/nodes", "lowkiq doctor", node.node)
+
+
+def _memory(node: NodeHealth, nodes: Sequence[NodeHealth]) -> Alert:
+    """Its supervisor replaces one node at a time: another may be in its way."""
+    says = f"Node {_name(node)} holds {node.rss >> 20:,} of {(node.rss_limit or 0) >> 20:,} MiB of memory"
+    before = [other for other in nodes if other.supervisor == node.supervisor and other.is_leaving]
+    if node.is_leaving:
+        says += ", and ends once its jobs have"
+    elif before:
+        says += f"; it is replaced once node {before[0].node_number} has ended"
+    if runs := next((batch for other in (node, *before) if other.is_leaving for batch in other.batches), None):
+        says += (
+            f", which {runs.jobs} of {printable(runs.thread.queue or '', 60)} holds up, for {age(runs.seconds)} so far"
+        )
+    do = "See that job, cancel it, or give the node more memory (--max-rss)"
+    return Alert("memory", "warn", _name(node), says, do, None, "/nodes", "lowkiq-supervisor status", node.node)
 
 
 def _blocked(now: Situation, node: NodeHealth) -> Alert:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from lowkiq.admin import words
@@ -12,6 +12,7 @@ from lowkiq.admin.beats.health import Running
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.pauses import by_whom
+from lowkiq.admin.why.reasons import Reason, is_full, threads_text
 from lowkiq.admin.words import age, plural, printable
 
 #: Seconds for which shards without a node are a consequence of a node that is late or missing: others stand in after
@@ -30,8 +31,8 @@ CALM: Final = 54.0
 STILL_GROWS, GROWS_OVER = 600.0, 3600.0
 #: Seconds after which a node should have heard of a pause: it is told again with each renewal of its leases.
 RESTLESS: Final = 15.0
-#: Seconds that a batch must have run, however short it usually is.
-LONG_FLOOR: Final = 60.0
+#: Seconds that a batch must have run, however short it usually is; and if nobody knows how long others take.
+LONG_FLOOR, LONG_OF_FEW = 60.0, 1_800.0
 
 
 def of_queues(now: Situation) -> Iterator[Alert]:
@@ -42,6 +43,7 @@ def of_queues(now: Situation) -> Iterator[Alert]:
             yield from _late(now, queue, row)
     for queue, row in now.queues.items():
         yield from _failing(now, queue, row)
+        yield from _rate(now, queue)
         yield from _blocked(now, queue, row)
         yield from _growing_morgue(now, queue, row)
         yield from _paused(now, queue, row)
@@ -93,7 +95,7 @@ def _late(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     says = (
         f"Queue {printable(queue, 60)} is {age(row.lag)} late: {plural(row.length, 'job')} queued, {row.busy:,} in hand"
     )
-    why, do, where = _why_late(now, queue, late)
+    why, do, where = why_late(now, queue)
     since = min(now.at - row.lag + limit, now.at)
     yield Alert("late queue", alert.severity, queue, f"{says}; {why}", do, since, where, "lowkiq nodes")
 
@@ -104,27 +106,55 @@ def late_shards(now: Situation, queue: str) -> list[ShardMetrics]:
     return [shard for shard in now.shards_of(queue) if shard.lag >= least]
 
 
-def _why_late(now: Situation, queue: str, late: Sequence[ShardMetrics]) -> tuple[str, str, str]:
-    """The reason, as far as heartbeats show it, the next step and where to take it."""
+def why_late(now: Situation, queue: str) -> tuple[str, str, str]:
+    """The reason for which its latest job waits, the next step and where to take it."""
     nodes = [node for node in now.nodes.nodes if node.runs(queue) and not node.is_late]
-    threads = [thread for node in nodes for thread in node.threads]
-    idle = sum(thread.queue is None for thread in threads)
-    in_hand = [shard for shard in late if shard.busy]
     if not nodes:
         return "no node runs it", "Start a node that has its worker, and names it in --queues if at all", "/nodes"
-    limit = now.limits.get(queue)
-    if limit and limit.is_reached:
-        do = f"Let more of it run if what it works with bears that: lowkiq set {printable(queue, 60)} max_running=N"
-        return f"its max_running is reached: {limit.text}", do, f"/queues/{queue}"
-    if threads and not idle:
-        do = "Start more nodes, or give them more threads if its jobs wait for others"
-        return f"all {plural(len(threads), 'thread')} of its nodes are busy", do, "/nodes"
-    if in_hand and len(in_hand) == len(late):
-        do = "See what runs there: give long jobs a queue of their own, or the worker a higher concurrency"
-        numbers = words.ranges(shard.shard for shard in late)
-        of = f"{'shards' if len(late) > 1 else 'shard'} {numbers}"
-        return f"jobs wait for what runs in {of}", do, f"/queues/{queue}?view=in_flight"
-    return f"{idle} of {plural(len(threads), 'thread')} of its nodes are idle", "See what holds it up", "/nodes"
+    reason = now.reasons.get(queue, Reason("next", ""))
+    if is_full(nodes) and reason.code in {"threads", "ahead", "next"}:
+        return threads_text(nodes, "its nodes"), DO["threads"][0], "/nodes"
+    if reason.code in {"next", "ahead"} and not reason.cause:
+        return (
+            "threads are free, so it is catching up",
+            "Nothing, if the lag falls; else see what holds it up",
+            "/nodes",
+        )
+    do, where = DO.get(reason.code, ("See what holds it up", "/nodes"))
+    return reason.cause or reason.says, do.format(queue=printable(queue, 60)), where.format(queue=queue)
+
+
+#: Code of a reason → the next step, and where to take it.
+DO: Final[Mapping[str, tuple[str, str]]] = {
+    "threads": ("Start more nodes, or give them more threads if its jobs wait for others", "/nodes"),
+    "max_running": (
+        "Let more of it run if what it works with bears that: lowkiq set {queue} max_running=N", "/queues/{queue}"
+    ),
+    "concurrency": ("Give the worker a higher concurrency, or long jobs a queue of their own", "/queues/{queue}"),
+    "ahead": (
+        "See what runs there: give long jobs a queue of their own, or the worker a higher concurrency",
+        "/queues/{queue}?view=in_flight",
+    ),
+    "retiring": ("See what that node still runs: another takes the shard", "/nodes"),
+    "event loop": ("See what blocks it: lowkiq-supervisor dump", "/nodes"),
+    "suspect": ("See the nodes' logs for what ended them", "/queues/{queue}"),
+    "quiet": ("Have the node take jobs again, or stop it: others take its shards then", "/nodes"),
+}  # fmt: skip
+
+
+def _rate(now: Situation, queue: str) -> Iterator[Alert]:
+    """Its jobs are scheduled, so nothing is late: what they wait for is told once the line has grown."""
+    line, limit = now.lines.get(queue), now.thresholds.lag_of(queue)
+    is_noted = Alert("rate", "warn", queue, "", "").key in now.noted
+    if not (line and limit and (line.is_growing or is_noted)):
+        return
+    if line.until - now.at >= limit * (ENDS_BELOW if is_noted else 1):
+        says = (
+            f"{plural(line.jobs, 'job')} of {printable(queue, 60)} wait for its rate, the last for another "
+            f"{age(line.until - now.at)}{', and the line grows' if line.is_growing else ''}"
+        )
+        do = f"Raise its rate if what it works with bears that: lowkiq set {printable(queue, 60)} rate=JOBS/SECONDS"
+        yield Alert("rate", "warn", queue, says, do, None, f"/queues/{queue}?view=scheduled", "lowkiq stats")
 
 
 # ── paused ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,18 +281,21 @@ def _long_jobs(now: Situation) -> Iterator[Alert]:
     for running in now.batches:
         queue = running.thread.queue or ""
         usual, times = now.usual.get(queue), now.thresholds.long
-        if usual is None or not times or running.runs_on:
+        if not times or running.runs_on:
             continue
-        limit = max(usual * times, LONG_FLOOR)
+        limit = LONG_OF_FEW if usual is None else max(usual * times, LONG_FLOOR)
         if running.seconds >= limit:
             yield _long(now, running, queue, usual, limit)
 
 
-def _long(now: Situation, running: Running, queue: str, usual: float, limit: float) -> Alert:
+def _long(now: Situation, running: Running, queue: str, usual: float | None, limit: float) -> Alert:
     node = running.node
+    others = "too few have run to know what is usual"
+    if usual is not None:
+        others = f"99 of 100 take up to {words.seconds(usual)}"
     says = (
-        f"{running.jobs} of {printable(queue, 60)} has run for {age(running.seconds)}; 99 of 100 take up to "
-        f"{words.seconds(usual)}: node {node.node_number} on {printable(node.host, 60)}, {running.place}"
+        f"{running.jobs} of {printable(queue, 60)} has run for {age(running.seconds)}; {others}: "
+        f"node {node.node_number} on {printable(node.host, 60)}, {running.place}"
     )
     do = "See its stack (`lowkiq-supervisor dump`): it may hang. A perform_timeout of its worker would end it"
     mark = f"{node.node}:{next(iter(running.thread.ids), '')}"

@@ -12,7 +12,7 @@ from lowkiq.admin.alerts.alert import Alert, Severity, Thresholds
 from lowkiq.admin.probes import read_config
 from lowkiq.admin.words import plural
 from lowkiq.queue.call import Caller
-from lowkiq.transport.connect import evicting_policy, is_too_old, server_name
+from lowkiq.transport.connect import SET_POLICY, evicting_policy, is_too_old, is_volatile, server_name, what_it_evicts
 
 #: Where the view tells of Redis.
 WHERE: Final = "/#redis"
@@ -114,9 +114,11 @@ def _persistence(info: Mapping[str, Any], thresholds: Thresholds, config: Mappin
 def _memory(info: Mapping[str, Any], thresholds: Thresholds) -> Iterator[_Found]:
     limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     if policy := evicting_policy(info):
-        says = f"The maxmemory-policy is {policy}: when memory is full it throws jobs away, so nodes refuse it"
-        do = "CONFIG SET maxmemory-policy noeviction, or give Lowkiq a Redis of its own"
-        yield "bad", "memory", says, do, "redis-cli CONFIG SET maxmemory-policy noeviction"
+        unless = ", unless volatile_eviction is set" if is_volatile(policy) else ""
+        says = f"The maxmemory-policy is {policy}: when memory is full it would {what_it_evicts(policy)}"
+        do = f"{SET_POLICY}, or give Lowkiq a Redis of its own"
+        command = "redis-cli CONFIG SET maxmemory-policy noeviction"
+        yield "warn" if unless else "bad", "memory", f"{says}. Nodes refuse it{unless}", do, command
     if limit and thresholds.memory and used > limit * thresholds.memory:
         severity: Severity = "bad" if used >= limit else "warn"
         says = f"Memory is {100 * used / limit:.0f} % full: when it is full, pushes are refused"

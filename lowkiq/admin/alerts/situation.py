@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from lowkiq.admin.alerts.alert import Thresholds
+from lowkiq.admin.alerts.emptied import Loss
 from lowkiq.admin.beats.health import NodeHealth, Running
 from lowkiq.admin.beats.nodes import Nodes
-from lowkiq.admin.limits import Limit
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.resharding import Resharding
+from lowkiq.admin.why.reasons import Reason
+
+
+class Line(NamedTuple):
+    """The line of a queue's rate."""
+
+    jobs: int
+    #: When the last of them may start.
+    until: float
+    #: That was less far away a minute ago.
+    is_growing: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +42,22 @@ class Situation:
     #: Queue → points of its history: about 15 s, half a minute, one, five and ten minutes and an hour ago, as far as
     #: there are any.
     past: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    #: Late queue that has a `max_running` → who runs it.
-    limits: Mapping[str, Limit] = field(default_factory=dict)
+    #: Late queue → why the first job of its latest shard does not run.
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    #: Queue → the line of its rate, where jobs wait for that.
+    lines: Mapping[str, Line] = field(default_factory=dict)
     #: Queue → seconds within which 99 % of its batches have run, where there were enough of them.
     usual: Mapping[str, float] = field(default_factory=dict)
     #: Key of an alert → since when it has been noted.
     noted: Mapping[str, float] = field(default_factory=dict)
     #: Last beats of nodes of which none has come since, of the last day.
     gone: Sequence[float] = ()
+    #: What Redis held before it was found empty, if nobody has acknowledged that.
+    loss: Loss | None = None
+    #: Redis was away, or has lost all, or nobody has looked for a while: nodes that live need not have beaten since.
+    is_back: bool = False
+    #: When the last node was told to end, of those that said goodbye; it is read where none is there.
+    stopped_at: float | None = None
     #: Last heartbeats of nodes that share by themselves, and have lately gone without a goodbye (vanished.py).
     vanished: Sequence[NodeHealth] = ()
 

@@ -36,5 +36,5 @@ def of_supervisors(now: Situation) -> Iterator[Alert]:
         if kind not in RULES:
             kind, text = "supervisor", notice
         rule, on = RULES[kind], printable(host, 60)
-        says = f"On {on}, {printable(text, 300)}"
+        says = f"On {on}, {printable(text, 900)}"
         yield Alert(kind, rule.severity, on, says, rule.do, None, "/nodes", rule.command, text.partition(" since ")[0])

@@ -30,6 +30,8 @@ LOOP_BLOCKED: Final = 1.0
 EVENT_LOOP: Final = "event loop"
 #: Ids of a batch that a heartbeat names, and characters of each.
 NAMED_IDS, ID_CHARS = 10, 200
+#: Beats in a row at which a node holds more memory than it may, and people are told: a minute.
+TOO_LARGE_BEATS: Final = 12
 #: Heartbeats that are read, the newest, and bytes of one: a thousand threads have room in it.
 MOST_BEATS, MOST_BEAT_BYTES = 1_000, 4 << 20
 #: Heartbeats of a round trip, and bytes after which no more are read.
@@ -92,7 +94,7 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     refused: Annotated[dict[Text, Text], Meta(max_length=10_000)] = {}
     #: Queue → shards.
     owned: Shards
-    #: Queue → shard → threads that it keeps busy; told by nodes that share by themselves.
+    #: Queue → shard → threads that it keeps busy, over about 15 s.
     loads: Annotated[dict[Text, dict[Count, Annotated[float, Meta(ge=0, le=1e6)]]], Meta(max_length=10_000)] = {}
     #: Those of them that are another node's part, for which this one stands in.
     fostered: Shards = {}
@@ -109,9 +111,13 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     failed: Count
     #: Bytes.
     rss: Count
+    #: Bytes from which on its supervisor replaces it; None: it does not.
+    rss_limit: Count | None = None
     cpu_percent: Annotated[float, Meta(ge=0, le=1e9)]
     #: Seconds of the last beat's call, None before the first.
     redis_round_trip: Seconds | None
+    #: The last error of Redis that its threads have met, and not yet got over.
+    redis_error: Text = ""
     restarts: Count
     #: How the last process of its slot ended, and why.
     last_exit: Text | None
@@ -138,6 +144,12 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     def is_blocked(self) -> bool:
         """True if something keeps its event loop from going on, and with it all its tasks."""
         return self.tasks is not None and self.loop_lag > LOOP_BLOCKED
+
+    @property
+    def is_too_large(self) -> bool:
+        """True if it has held more memory than its supervisor allows for a minute."""
+        lately = self.rss_history[-TOO_LARGE_BEATS:]
+        return len(lately) == TOO_LARGE_BEATS and self.rss_limit is not None and min(lately) > self.rss_limit
 
     def runs(self, queue: str) -> bool:
         """Returns whether it runs that queue, as far as it tells."""
@@ -192,6 +204,15 @@ class Running(NamedTuple):
 def name_id(id: str) -> str:
     """An id as heartbeats name it: cut, and without bytes that are no UTF-8, which would keep the node from beating."""
     return encodable(id[:ID_CHARS])
+
+
+def owner_name(nodes: Mapping[str, NodeHealth], owner: str | None) -> str:
+    """An owner in few words: its number among these nodes by name, where several machines have nodes also its host."""
+    node = nodes.get(owner or "")
+    if node is None:
+        return printable(owner, 80) if owner else "nobody"
+    has_hosts = any(other.host != node.host for other in nodes.values())
+    return f"node {node.node_number}" + (f" on {printable(node.host, 60)}" if has_hosts else "")
 
 
 def running_batches(nodes: Iterable[NodeHealth]) -> dict[tuple[str, int], list[Running]]:

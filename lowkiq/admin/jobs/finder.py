@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
-from lowkiq.admin.jobs.reader import Asked, JobPreview, JobReader
+from lowkiq.admin.jobs.reader import Asked, JobPreview, JobReader, following
 from lowkiq.admin.jobs.search import is_glob
-from lowkiq.admin.jobs.states import state_of
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Caller, chunked, pairs
@@ -36,11 +36,6 @@ class FoundJob(NamedTuple):
 
     queue: str
     job: JobPreview
-
-    def state(self, now: float) -> str:
-        """The name of its state, for people."""
-        job = self.job
-        return state_of(job.where, job.at, job.retry_count, now, is_blocked=job.is_blocked)
 
 
 class Findings(NamedTuple):
@@ -124,7 +119,9 @@ class Finder:
             return []
         queues = self._queues.items()
         shards = [shard for queue, layout in queues for shard in homes_in(self._namespace, queue, layout, encoded)]
-        return [one for some in chunked(shards, QUEUES_AT_ONCE) for one in self._in(some, encoded)]
+        found = [one for some in chunked(shards, QUEUES_AT_ONCE) for one in self._in(some, encoded)]
+        by_queue = [(queue, [one.job for one in some]) for queue, some in groupby(found, lambda one: one.queue)]
+        return [FoundJob(queue, job) for queue, jobs in by_queue for job in following(jobs)]
 
     def _in(self, shards: Sequence[Shard], id: bytes) -> list[FoundJob]:
         """The places of an id in these shards: of most queues two cheap questions tell that it has none."""

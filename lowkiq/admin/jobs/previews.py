@@ -13,7 +13,7 @@ import msgspec
 
 from lowkiq.admin.jobs.failures import Groups, read_groups
 from lowkiq.admin.jobs.paging import Bound, Cursor, narrowed, read_in_order
-from lowkiq.admin.jobs.reader import Found, JobPreview, JobReader
+from lowkiq.admin.jobs.reader import Found, JobPreview, JobReader, following
 from lowkiq.admin.jobs.search import Match, Place, Search, is_glob
 from lowkiq.admin.jobs.states import INDEXED, STATES, State
 from lowkiq.admin.metrics import read_hashes, read_lengths
@@ -84,13 +84,7 @@ class Previews:
     def job(self, id: str) -> list[JobPreview]:
         """The places of an id: it can be queued, in flight and in the morgue at once."""
         asked = [(where, *self._reader.find(id)) for where in ("queue", "claim", "morgue")]
-        found = self._reader.fetch(asked, SHOWN_PAYLOADS, SHOWN_BYTES)
-        # Redis notes it once a claim meets the id; here it can be seen before.
-        waits = {"queue", "claim"} <= {place.where for place in found}
-        return [
-            msgspec.structs.replace(place, waits_for_own_run=True) if waits and place.where == "queue" else place
-            for place in found
-        ]
+        return following(self._reader.fetch(asked, SHOWN_PAYLOADS, SHOWN_BYTES))
 
     def ahead(self, id: str) -> int | None:
         """The number of queued jobs of its shard that come before it, None if it is not queued, or its own run does."""

@@ -20,8 +20,8 @@ FETCHED_AT_ONCE: Final = 100
 LATER: Final = b"later"
 #: How it begins of one whose record is none; then comes the key of that.
 UNREADABLE: Final = b"unreadable "
-#: Where it says that a job is that waits for its own run.
-BEHIND: Final = b"behind"
+#: Where it says that a job is that waits for its own run; and one that is held.
+BEHIND, HELD = b"behind", b"held"
 #: And where of one that is blocked; it tells since when, then.
 BLOCKED: Final = b"blocked"
 
@@ -65,6 +65,8 @@ class JobPreview(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     #: It waits for a person, since `at`.
     is_blocked: bool = False
+    #: Somebody holds it, or it waits for other jobs.
+    is_held: bool = False
 
 
 class JobReader(NamedTuple):
@@ -120,7 +122,7 @@ class JobReader(NamedTuple):
         preview = None
         if not isinstance(row, bytes) or row.startswith(UNREADABLE):
             holder = row.removeprefix(UNREADABLE) if isinstance(row, bytes) else row[4]
-            key = quoted(shard.prefix.encode() + (b"payloads" if holder in {BEHIND, BLOCKED} else holder))
+            key = quoted(shard.prefix.encode() + (b"payloads" if holder in {BEHIND, BLOCKED, HELD} else holder))
             remedy = f"UNLINK {key}" if where == "claim" else f"HDEL {key} {quoted(id)}"
             preview = parsed(met, f"{key} {quoted(id)}", remedy, self._preview, met, where, shard, id, row)
         elif row:
@@ -132,24 +134,36 @@ class JobReader(NamedTuple):
         if isinstance(row, bytes):
             raise ValueError("it is no record of a job")
         at, retry_count, error, crashes, holder, tags, payload_count, *payloads = row
-        waits = holder == BEHIND
+        parked = holder in {BEHIND, HELD}
         text, frames = parts_of(error_text(error, self.load_error)) if error else (None, None)
         triples = zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
         return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
             shard=shard.index,
             where=where,
-            at=(own_due_time(met, shard, id, at) or 0.0) if waits else bounded(at),
+            at=(own_due_time(met, shard, id, at) or 0.0) if parked else bounded(at),
             retry_count=max(min(round(bounded(retry_count)), LARGEST), -1) if retry_count else -1,
             error=text,
             crashes=number_in(met, f"{shard.prefix}crashes", id, crashes),
-            waits_for_own_run=waits,
+            waits_for_own_run=holder == BEHIND,
             payload_count=int(payload_count),
             payloads=[PayloadPreview(finite(score), int(size), data) for data, score, size in triples],
             traceback=frames,
             tags=parse_tags(tags),
             is_blocked=holder == BLOCKED,
+            is_held=holder == HELD,
         )
+
+
+def following(places: Sequence[JobPreview]) -> list[JobPreview]:
+    """All places of an id: what is queued of it follows its run. Redis notes it only once a claim meets the id."""
+    runs = any(place.where == "claim" for place in places)
+    return [
+        msgspec.structs.replace(place, waits_for_own_run=True)
+        if runs and place.where == "queue" and not place.is_held
+        else place
+        for place in places
+    ]
 
 
 def own_due_time(met: list[Unreadable], shard: Shard, id: bytes, text: bytes) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lowkiq.admin.jobs.paging import EVERYTHING, Bounds
+from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.queue.keys import NEVER
 
@@ -102,12 +103,14 @@ def counts_of(metrics: QueueMetrics) -> dict[str, int]:
     return {name: int(getattr(metrics, state.count)) for name, state in STATES.items()}
 
 
-def state_of(where: str, at: float, retry_count: int, now: float, *, is_blocked: bool = False) -> str:
-    """The title of the state of a job that was read from its place."""
-    if is_blocked:
+def state_of(job: JobPreview, now: float) -> str:
+    """The title of the state of a job, as the tabs of its queue's page have it."""
+    if job.is_blocked:
         return STATES["blocked"].title
-    if where != "queue":
-        return STATES["in_flight" if where == "claim" else "morgue"].title
-    if retry_count >= 0:
+    if job.where != "queue":
+        return STATES["in_flight" if job.where == "claim" else "morgue"].title
+    if job.is_held:
+        return STATES["held"].title
+    if job.retry_count >= 0:
         return STATES["retries"].title
-    return STATES["waiting" if at <= now else "scheduled"].title
+    return STATES["waiting" if job.waits_for_own_run or job.at <= now else "scheduled"].title

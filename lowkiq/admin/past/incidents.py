@@ -40,7 +40,7 @@ KINDS: Final = (
     "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
     "balanced", "moved", "forget", "deploy", "scale", "quiet", "resume", "restart", "dump", "bulk action",
     "perform now", "bury", "delete", "undo", "revive", "retry", "skip", "cancel", "pause", "hold", "let go",
-    "stop waiting", "settings changed", "reshard", "resharded", "mishap",
+    "stop waiting", "acknowledged", "Redis away", "settings changed", "reshard", "resharded", "mishap",
 )  # fmt: skip
 
 Severity = Literal["bad", "warn", "note"]

@@ -3,7 +3,8 @@
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
 -- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, where it is: the key
---         that holds it, after the prefix, or 'behind' if it waits for its own run, or 'blocked' (then it is since when); tags (tags.lua) or '', number of
+--         that holds it, after the prefix, or 'behind' if it waits for its own run, 'held' if somebody holds it or it waits for
+--         others, or 'blocked' (then it is since when); tags (tags.lua) or '', number of
 --         payloads, payload, score, size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or 'unreadable' and that
 --         key; or the whole name of the key that is of another type, '' for one that stats tells of
 --@ shard attempt
@@ -32,6 +33,7 @@ if where == 'morgue' then
 end
 local LONGEST_TAGS = 16384 -- bytes: what is longer was not pushed
 local has_tags = redis.call('EXISTS', tags) == 1
+local has_held = redis.call('EXISTS', P .. 'held') == 1
 
 -- Claimed jobs: the claim of each, and its record there.
 local claims, records = {}, {}
@@ -48,7 +50,7 @@ local function holder(id)
   return string.sub(claims[id] and claims[id].key or payloads, #P + 1)
 end
 
--- When, retry_count, what holds the payloads (payloads.lua), and 'behind' if it waits for its own run, or 'blocked'.
+-- When, retry_count, what holds the payloads (payloads.lua), and 'behind' if it waits for its own run, 'held', or 'blocked'.
 local function find(id)
   if claims[id] then return parse_claimed(P, claims[id], records[id]) end
   if where == 'claim' then return end
@@ -58,7 +60,8 @@ local function find(id)
   if where == 'queue' and tonumber(at or 0) == tonumber(NEVER) then
     return redis.call('ZSCORE', P .. 'blocked', id) or '0', retry_count, held_in(payloads, id), 'blocked'
   end
-  return own or at, retry_count, at and held_in(payloads, id), own and 'behind'
+  local is_held = where == 'queue' and has_held and redis.call('ZSCORE', P .. 'held', id)
+  return own or at, retry_count, at and held_in(payloads, id), is_held and 'held' or own and 'behind'
 end
 
 local function add(job, score, payload)

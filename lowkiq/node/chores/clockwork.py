@@ -58,6 +58,7 @@ class Clockwork(LastingThread):
             for queue in runtime.workers
         }
         self._declare_at = dict.fromkeys(self._declared, 0.0)
+        self._has_lost = False
         #: When it is logged again that it could not be set (monotonic).
         self._remind_at: dict[str, float] = {}
         #: When shards are to be looked at (monotonic).
@@ -66,6 +67,11 @@ class Clockwork(LastingThread):
         self._ahead: WeakKeyDictionary[Owned, tuple[float, int]] = WeakKeyDictionary()
         #: What can't be fired, and was put off: the shard, the id, and the entry.
         self._put_off: dict[tuple[str, bytes], bytes] = {}
+
+    def declare_again(self) -> None:
+        """Has what the code has be set anew, as Redis has lost everything."""
+        self._has_lost = True
+        self._box.wake()
 
     def stop(self) -> None:
         """Ends it soon: whoever has its shards next goes on."""
@@ -86,6 +92,9 @@ class Clockwork(LastingThread):
 
     def _declare(self) -> None:
         """Sets what the code has. What is refused, as its queue is being resharded, is tried until it is set."""
+        if self._has_lost:
+            self._has_lost = False
+            self._declare_at = dict.fromkeys(self._declared, 0.0)
         for queue in [queue for queue, at in self._declare_at.items() if at <= clock.monotonic()]:
             self._declare_at[queue] = clock.monotonic() + AGAIN
             try:

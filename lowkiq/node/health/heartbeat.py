@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from lowkiq import clock
 from lowkiq.admin.beats.health import BEAT_INTERVAL, LOOP_BLOCKED, NodeHealth, beat, forget
+from lowkiq.admin.words import age, moment
 from lowkiq.codec import encodable
 from lowkiq.log import get_logger
 from lowkiq.node.health.dump import health_of_thread, healths_of_tasks, short_stack
@@ -25,12 +26,18 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership.shard_loads import ShardLoads
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.tasks.feeder import Feeder
+from lowkiq.queue import keys
+from lowkiq.queue.call import Caller
 from lowkiq.version import VERSION
 
 logger = get_logger()
 
 #: Batches of the event loop that a beat names: those that have taken longest.
 MOST_TASKS: Final = 50
+#: Seconds for which an error that Redis has given is told.
+MET_WITHIN: Final = 3 * BEAT_INTERVAL
+#: Seconds of an outage that is told of as an incident; and within which only one node tells of one.
+TOLD_FROM, TOLD_ONCE = 3.0, 15
 #: Beats whose memory and CPU each beat repeats: five minutes of them.
 KEPT_BEATS = 60
 
@@ -82,7 +89,7 @@ class HealthReport:
             weights=dict(self._runtime.weights),
             refused=self._runtime.refusals.texts(),
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
-            loads=self._loads() if self._runtime.is_elastic else {},
+            loads=self._loads(),
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),
             threads=[health_of_thread(worker) for worker in self._workers if worker not in self._feeders],
@@ -92,8 +99,10 @@ class HealthReport:
             processed=sum(worker.processed for worker in self._workers),
             failed=sum(worker.failed for worker in self._workers),
             rss=rss,
+            rss_limit=self._number("LOWKIQ_RSS_LIMIT"),
             cpu_percent=cpu_percent,
             redis_round_trip=round_trip,
+            redis_error=encodable(self._runtime.outage.error(MET_WITHIN)),
             restarts=self._number("LOWKIQ_RESTARTS") or 0,
             last_exit=encodable(self._environment.get("LOWKIQ_LAST_EXIT", "")) or None,
             notices=list(self._runtime.page.read_bulletin().notices),
@@ -126,6 +135,22 @@ class HealthReport:
         """A number that the supervisor has told the node in its environment."""
         text = self._environment.get(name, "")
         return int(text) if text.isdecimal() else None
+
+
+def server_of(caller: Caller) -> str:
+    """Which process of Redis answers, another one after each start of it and after a failover; "" if that is no one."""
+    try:
+        return "" if caller.is_spread else str(caller.command("INFO", "server").get("run_id", ""))
+    except ResponseError:  # who may not ask
+        return ""
+
+
+def away_text(since: float, until: float, *, is_other: bool) -> str:
+    """The sentence on an outage between two times (monotonic)."""
+    real = clock.real() - clock.monotonic()
+    first, last = (moment(real + at) for at in (since, until))
+    server = "; another server answers since, or it was started anew" if is_other else ""
+    return f"Redis was away for {age(until - since)}, from {first} to {last}{server}"
 
 
 def _by_queue(leases: Sequence[Lease]) -> dict[str, list[int]]:
@@ -169,6 +194,8 @@ class Heartbeat(threading.Thread):
         self._soon = threading.Event()
         self._round_trip: float | None = None
         self._is_blocked = False
+        #: The server that answered last, as far as it tells.
+        self._server: str | None = None
 
     def beat_soon(self) -> None:
         """Beats at once: something has changed that people wait to see."""
@@ -201,10 +228,24 @@ class Heartbeat(threading.Thread):
             self._keep_house()
             self._note_blocked_loop()
             self._runtime.outage.over()
+            self._note_outage()
         except RedisError as error:
             self._runtime.outage.met(error)
         except BaseException as error:  # noqa: BLE001 (of a machine without free descriptors, say: the next one may do)
             self._runtime.mishaps.met("beat_failed", error, "the node runs on; its page tells no news meanwhile")
+
+    def _note_outage(self) -> None:
+        """Notes that Redis was away, once for all nodes that met it, and whether another server is back."""
+        runtime, outage = self._runtime, self._runtime.outage.last
+        if self._server is not None and not outage:
+            return
+        before, self._server = self._server, server_of(runtime.caller)
+        runtime.outage.last = None
+        is_other = bool(before) and before != self._server
+        if outage and (is_other or outage[1] - outage[0] >= TOLD_FROM):
+            (is_first,) = runtime.caller.commands([("SET", keys.away(runtime.namespace), "1", "NX", "EX", TOLD_ONCE)])
+            if is_first:
+                runtime.incidents.note("Redis away", away_text(*outage, is_other=is_other), "bad")
 
     def _flush(self) -> None:
         """Adds to Redis what the node has counted in memory. One that fails in itself keeps no other from its turn."""

@@ -38,22 +38,25 @@ MOST_LOGGED: Final = 20
 
 
 class Housekeeping:
-    """Called at each beat; one node of all finds that it is its turn. `balance` has shards change nodes, `follow` hears
-    which layouts the queues have."""
+    """
+    Called at each beat; one node of all finds that it is its turn. `balance` has shards change nodes, `follow` hears
+    which layouts the queues have; `declare` has what the code has recur again, as Redis has lost that.
+    """
 
     def __init__(
         self,
         runtime: Runtime,
         balance: Callable[[Sequence[NodeHealth]], None] = lambda _: None,
         follow: Callable[[Mapping[str, Layout]], None] = lambda _: None,
+        declare: Callable[[], None] = lambda: None,
     ) -> None:
-        self._balance, self._follow = balance, follow
+        self._balance, self._follow, self._declare = balance, follow, declare
         self._caller = runtime.caller
         self._namespace = runtime.namespace
         self._node = runtime.node
         self._queues, self._layouts = runtime.queues, runtime.layouts
         self._refusals = runtime.refusals
-        self._may_check_server = True
+        self._may_check_server, self._volatile_eviction = True, runtime.settings.volatile_eviction
         self._known: dict[str, Layout] = {}
         self._shards: Sequence[Shard] = ()
         self._look = Look(runtime.caller, runtime.namespace, Thresholds.of(runtime.settings))
@@ -69,8 +72,11 @@ class Housekeeping:
         found = opened(self._caller, self._namespace, self._queues, self._layouts)
         self._refusals.of_queues({queue: one for queue, one in found.items() if isinstance(one, OtherLayout)})
         self._follow({queue: one for queue, one in found.items() if isinstance(one, Layout)})
-        if take_turn(self._caller, self._namespace, self._node):
+        has_lost = self._look.has_lost()
+        if take_turn(self._caller, self._namespace, self._node) or has_lost:
             self._record()
+        if has_lost:
+            self._declare()
         unreadable = [f"{one.key} can't be read: {one.why}" for one in self._caller.met.now()]
         self._log_complaints(self._complaints_of_server() + unreadable)
 
@@ -99,7 +105,7 @@ class Housekeeping:
         """At boot the node would have refused this Redis; a node that runs goes on, as stopping would save nothing."""
         try:
             if self._may_check_server:
-                self._may_check_server = check_server(self._caller.client)
+                self._may_check_server = check_server(self._caller.client, volatile_eviction=self._volatile_eviction)
         except RedisUnsuitable as error:
             return [str(error)]
         return []

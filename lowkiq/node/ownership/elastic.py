@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from lowkiq.admin.beats.health import NodeHealth
+from lowkiq.admin.beats.health import BEAT_INTERVAL, NodeHealth
 from lowkiq.admin.beats.members import Member, Members, Placement
 from lowkiq.admin.words import plural, printable
 from lowkiq.log import get_logger
@@ -32,15 +32,22 @@ class Elastic:
     Args:
         may_have: tells whether shards may be dealt to this node: not while it takes no jobs, or ends.
         look: called when its part has changed: some shards are to be asked for, others are perhaps wanted.
+        free_threads: tells how many of its threads can run its shards, None if none is to.
     """
 
     def __init__(
-        self, runtime: Runtime, leases: Iterable[Lease], may_have: Callable[[], bool], look: Callable[[], None]
+        self,
+        runtime: Runtime,
+        leases: Iterable[Lease],
+        may_have: Callable[[], bool],
+        look: Callable[[], None],
+        free_threads: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._runtime = runtime
         self.follow(leases)
         self._may_have = may_have
         self._look = look
+        self._free_threads = free_threads
         self._members = Members(runtime.caller, runtime.namespace, runtime.node)
         #: Dead nodes that the others know of.
         self._left: set[str] = set()
@@ -79,7 +86,7 @@ class Elastic:
         """
         now, places = redis_time(self._runtime.caller), self._members.placements
         told = {node.node: node.loads for node in nodes}
-        known = {name: member for name, member in self._members.known.items() if name in told}
+        known = {name: member for name, member in self._members.known.items() if name in told and member.owned}
         moved = {shard: place for shard, place in places.items() if now - place.at < REST}
         loads = {name: _loads_of(name, member, told[name], moved) for name, member in known.items()}
         found = balance(loads, {name: member.weight for name, member in known.items()}, moved)
@@ -105,13 +112,15 @@ class Elastic:
         return found
 
     def _own(self) -> Member:
-        refused = self._runtime.refusals
+        """What it has, and can do: nothing of queues whose jobs can't start."""
+        refused, free, most = self._runtime.refusals, self._free_threads(), self._runtime.settings.threads_per_node
+        can_start = {True: self._runtime.loop.lag <= BEAT_INTERVAL, False: free != 0}
         owned = {
             queue: [lease.shard.index for lease in leases if lease.epoch is not None]
             for queue, leases in self._leases.items()
-            if not refused.has(leases[0].shard.queue)
+            if can_start[leases[0].performer.is_async] and not refused.has(leases[0].shard.queue)
         }
-        return Member(self._runtime.settings.threads_per_node, owned)
+        return Member(most if free is None else min(max(free, 1), most), owned)
 
     def _deal(self, queue: str, leases: list[Lease], members: Mapping[str, Member]) -> list[str | None]:
         """The node that each of these shards is to have. Of what this node has, its word is newer than its beat."""

@@ -9,7 +9,7 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.beats.health import ThreadHealth, batch_of
-from lowkiq.admin.jobs.finder import Findings
+from lowkiq.admin.jobs.finder import Findings, FoundJob
 from lowkiq.admin.jobs.previews import Page
 from lowkiq.admin.jobs.reader import JobPreview, PayloadPreview
 from lowkiq.codec import encodable
@@ -63,7 +63,10 @@ async def job(call: ApiCall) -> JobReply:
     if not previews:
         raise Rejected(404, f"no job {short(query.id)} in queue {call.queue}: it is done, deleted, or was never pushed")
     snapshot = await call.view.snapshots.get()
-    places = _rows(call, snapshot, previews)
+    found = [FoundJob(call.queue, preview) for preview in previews]
+    reasons = await run_in_threadpool(call.view.backend.reasons, snapshot.around, found)
+    rows = zip(_rows(call, snapshot, previews), reasons, strict=True)
+    places = [msgspec.structs.replace(row, why=reason) for row, reason in rows]
     return JobReply(
         call.queue,
         query.id,
@@ -88,13 +91,14 @@ async def search(call: ApiCall) -> SearchReply:
     query: SearchQuery = call.query
     found = await run_in_threadpool(_find, call.view, query)
     snapshot = await call.view.snapshots.get()
+    reasons = await run_in_threadpool(call.view.backend.reasons, snapshot.around, found.jobs)
     rows = [
         FoundJobRow(
-            **msgspec.structs.asdict(_row(call.view, snapshot, one.queue, one.job)),
+            **msgspec.structs.asdict(_row(call.view, snapshot, one.queue, one.job)) | {"why": reason},
             queue=one.queue,
-            state=one.state(snapshot.at),
+            state=reason.state,
         )
-        for one in found.jobs
+        for one, reason in zip(found.jobs, reasons, strict=True)
     ]
     return SearchReply(rows, found.next, found.scanned)
 

@@ -19,6 +19,7 @@ from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.past.incidents import Incident
 from lowkiq.admin.past.statistics import Statistics
+from lowkiq.admin.why.reasons import Reason as Why
 from lowkiq.web.snapshot import QueueRow
 
 
@@ -165,6 +166,9 @@ class JobRow(msgspec.Struct, frozen=True):
         str | None,
         Meta(description="Of one job: where the last error was raised, as far as it is kept; null in lists."),
     ] = None
+    why: Annotated[
+        Why | None, Meta(description="Of one job, and of a search: why it does not run just now; null in lists.")
+    ] = None
 
 
 class JobsReply(msgspec.Struct, frozen=True):
@@ -194,7 +198,7 @@ class FoundJobRow(JobRow, frozen=True, kw_only=True):
     """A job in one of its places, in one of the queues."""
 
     queue: str
-    state: Annotated[str, Meta(description="Waiting, Scheduled, Running, Retrying or Morgue.")]
+    state: Annotated[str, Meta(description="Waiting, Scheduled, Running, Retrying, Blocked, Held or Morgue.")]
 
 
 class SearchReply(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ class Card:
     @property
     def kind(self) -> str:
         """Colour of the state."""
-        if self.health.is_late:
+        if self.health.is_late or self.health.redis_error:
             return "bad"
         return "good" if self.state == "ready" and not self.is_doubled else "warn"
 

@@ -89,12 +89,6 @@ def _rate(view: View, visit: Visit, queue: str) -> dict[str, Any]:
     return {"rate_of_starts": rate, "rated": waiting.get(queue)}
 
 
-def is_async(view: View, queue: str) -> bool:
-    """True if its jobs are known to run as tasks."""
-    worker = view.app.workers.get(queue)
-    return worker is not None and worker.shape.is_async
-
-
 def _worst_first(shards: Iterable[ShardMetrics]) -> list[ShardMetrics]:
     """Shards that nobody runs, then those that are late, then the fullest."""
     # Whole seconds of lag: what changes by a hair at each refresh must not make the table jump.

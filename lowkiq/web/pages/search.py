@@ -26,7 +26,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         raise HTTPException(303, headers={"Location": link(visit.request, f"/queues/{queue}/job", id=job.id)})
     return {
         "q": text,
-        "rows": found.jobs,
+        "rows": list(zip(found.jobs, view.backend.reasons(visit.snapshot.around, found.jobs), strict=True)),
         "is_pattern": is_pattern,
         "queues": len(visit.snapshot.queues),
         "beginning": f"{text[: LONGEST - 1]}*",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from typing import Final
 
 from lowkiq.admin import words
-from lowkiq.admin.words import UNITS, age, printable
+from lowkiq.admin.words import UNITS, age, date_of, printable
 
 #: Placeholder for a missing value.
 NOTHING: Final = "\N{EN DASH}"
@@ -18,7 +17,7 @@ _TEN: Final = 10
 #: Seconds that an axis shows at most → how its times are told.
 _AXIS: Final = ((600, "%H:%M:%S"), (86_400, "%H:%M"), (120 * 86_400, "%d %b"))
 
-plural = words.plural
+plural, moment = words.plural, words.moment
 
 
 def number(value: float) -> str:
@@ -79,42 +78,29 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.1f} %" if 0 < share < _TEN else f"{share:.0f} %"
 
 
-def moment(at: float) -> str:
-    """A Unix time to the second, in UTC: the only zone that all machines and readers have in common."""
-    date = _date(at)
-    return date.strftime("%Y-%m-%d %H:%M:%S UTC") if date else f"{at:g}"
-
-
 def clock_time(at: float) -> str:
     """Only the time of day."""
-    date = _date(at)
+    date = date_of(at)
     return date.strftime("%H:%M:%S") if date else f"{at:g}"
 
 
 def days(first: float, last: float) -> str:
     """The day of a time, in UTC, or the days from one to another."""
-    names = [date.strftime("%Y-%m-%d") if (date := _date(at)) else f"{at:g}" for at in (first, last)]
+    names = [date.strftime("%Y-%m-%d") if (date := date_of(at)) else f"{at:g}" for at in (first, last)]
     return f"{' to '.join(dict.fromkeys(names))} UTC"
 
 
 def on_axis(at: float, length: float) -> str:
     """A time below a chart, of which `length` seconds are shown: the clock's, of several days the date."""
-    date = _date(at)
+    date = date_of(at)
     form = next((form for most, form in _AXIS if length <= most), "%b %Y")
     return date.strftime(form) if date else f"{at:g}"
 
 
 def machine_time(at: float) -> str | None:
     """As the `datetime` attribute of a time element wants it; None of a number that is no time."""
-    date = _date(at)
+    date = date_of(at)
     return date.strftime("%Y-%m-%dT%H:%M:%SZ") if date else None
-
-
-def _date(at: float) -> datetime.datetime | None:
-    try:
-        return datetime.datetime.fromtimestamp(at, datetime.UTC)
-    except (ValueError, OverflowError, OSError):  # a score, or a due time, may be any number
-        return None
 
 
 def is_time(score: float) -> bool:

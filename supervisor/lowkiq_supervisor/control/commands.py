@@ -136,7 +136,14 @@ class Commands:
             roll = self._roll(slots, "asked to restart")
         numbers = [slot.index for slot in slots if slot.index is not None]
         web = self.slots.web in slots
-        return {"ok": True, "slots": numbers, "web": web, "preloaded": self.options.preload, "roll": roll.number}
+        return {
+            "ok": True,
+            "slots": numbers,
+            "web": web,
+            "preloaded": self.options.preload,
+            "roll": roll.number,
+            "moved": self.options.links.moved(),
+        }
 
     def _chosen(self, index: object) -> list[Slot]:
         if index is None:
@@ -151,6 +158,8 @@ class Commands:
     def _roll(self, slots: list[Slot], why: str) -> Roll:
         if self.options.preload:
             log.warning("restarting_preloaded_code", hint="to change it, restart the supervisor")
+        elif moved := self.options.links.moved():
+            log.warning("restarting_old_code", hint=moved)
         return self.replacement.roll_over(slots, why)
 
     def _hang_up(self) -> None:

@@ -146,6 +146,8 @@ def restart(
     print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}", flush=True)
     if answer["preloaded"]:
         print("with the preloaded code: to change it, stop and start the supervisor")
+    elif answer.get("moved"):
+        print(f"with the code from before: {answer['moved']}")
     return follow(place, answer["roll"], timeout) if wait else OK
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lowkiq.environment import code_of_import
-from lowkiq.errors import LowkiqError, SettingsError, import_refusal
+from lowkiq.errors import LowkiqError, SettingsError, import_refusal, line_of
 from lowkiq.log import get_logger
 from lowkiq.process.ending import finish
 from lowkiq.process.signals import SignalInbox
 from lowkiq.process.title import set_title
 from lowkiq.shared_page import SharedPage
+from lowkiq_supervisor.directory import enter
 from lowkiq_supervisor.names import birth_of
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, HAS_SPLITTER
@@ -85,6 +86,7 @@ def node_slot(
     def launch(slot: Slot) -> Child:
         place = slot.beside or slot
         own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(place.starts), "LOWKIQ_LAST_EXIT": slot.why}
+        own["LOWKIQ_RSS_LIMIT"] = str(options.max_rss or "")
         spec = NodeSpec(
             options=options,
             title=slot.title,
@@ -173,9 +175,12 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             on_state=on_state,
         )
     except (LowkiqError, SystemExit) as error:
-        log.error("boot_refused", slot=spec.title, error=import_refusal(options.app, error))
+        refusal = import_refusal(options.app, error)
+        spec.page.write_refusal(refusal)
+        log.error("boot_refused", slot=spec.title, error=refusal)
         return finish(code_of_import(error))
     except Exception as error:
+        spec.page.write_refusal(line_of(error))
         log.exception("boot_failed", slot=spec.title)
         return finish(code_of_import(error))
     return finish(int(node.run()), node.time_left)
@@ -191,8 +196,10 @@ def refuse_a_splitter(options: Options) -> None:
 
 
 def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None]) -> OnState:
-    """In the forked process, before it runs: environment and title. Returns a beat that also shows in the title."""
+    """Sets the forked process up: environment, directory, title. Returns a beat that also shows in the title."""
     os.environ.update(environment)
+    if directory := environment.get("PWD"):
+        enter(directory)
     for name in VARIABLES:
         os.environ.pop(name, None)
     set_title(f"lowkiq: {title}")

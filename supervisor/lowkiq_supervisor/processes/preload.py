@@ -13,12 +13,12 @@ import math
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lowkiq.environment import ExitCode
 from lowkiq.log import get_logger
+from lowkiq.process import unforkable
 from lowkiq.process.held_signals import hold_back, release
 from lowkiq.process.signals import disarm, leave_on
 from lowkiq_supervisor.errors import BootError
@@ -65,13 +65,9 @@ def _import(app: str) -> None:
     from lowkiq.node import node  # noqa: F401, PLC0415
 
     load_app(app)
-    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    tasks = Path("/proc/self/task")  # threads as the kernel counts them
-    native = len(list(tasks.iterdir())) - 1 - len(names) if tasks.is_dir() else 0
-    if names or native > 0:
-        found = ", ".join([*names, *([f"{native} not started by Python"] if native > 0 else [])])
+    if found := unforkable.threads():
         raise BootError(
-            f"importing {app} starts threads ({found}), which forked nodes would not have: start them in "
+            f"importing {app} starts threads ({', '.join(found)}), which forked nodes would not have: start them in "
             "on_server_init, or run without --preload"
         )
 

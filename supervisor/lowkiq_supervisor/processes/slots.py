@@ -83,6 +83,8 @@ class Slot:
     #: How the last process ended, and what that was.
     last_exit: str = ""
     last_kind: Kind | None = None
+    #: What it said itself of why it could not start.
+    refusal: str = ""
     #: The last nodes that were here, and what they ran when they died.
     dead_nodes: deque[DeadNode] = field(default_factory=lambda: deque(maxlen=3))
     #: The slot for which this one, for a while, holds a process: its successor, and then its predecessor.
@@ -106,6 +108,7 @@ class Slot:
         place = self.beside or self
         if self.child is not None and self.child.page is not None:
             place.dead_nodes.append(DeadNode(self.child.name, self.child.page.running()))
+            self.refusal = self.child.page.refusal()
         self.child = self.kill_at = None
         self.last_exit, self.last_kind = how, None
 
@@ -128,7 +131,10 @@ class Slot:
     @property
     def why(self) -> str:
         """Why its last process ended."""
-        return f"{self.last_exit}, {WORDS[self.last_kind]}" if self.last_kind else self.last_exit
+        words = WORDS[self.last_kind] if self.last_kind else ""
+        if words and self.refusal:
+            words = f"{words.partition(':')[0]}: {self.refusal}"
+        return f"{self.last_exit}, {words}" if words else self.last_exit
 
     @property
     def joins(self) -> bool:

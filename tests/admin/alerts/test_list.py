@@ -10,15 +10,17 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.admin.alerts.alert import KINDS, Alert, Thresholds
+from lowkiq.admin.alerts.emptied import Loss
 from lowkiq.admin.alerts.look import Look, alerts_of, shown
 from lowkiq.admin.alerts.redis import alerts_of_redis
-from lowkiq.admin.alerts.situation import Situation
+from lowkiq.admin.alerts.situation import Line, Situation
 from lowkiq.admin.beats.health import NodeHealth, ThreadHealth
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import ShardMetrics, by_queue
 from lowkiq.admin.past.history import Point, read_milestones
 from lowkiq.admin.pauses import Pause
 from lowkiq.admin.resharding import Resharding
+from lowkiq.admin.why.reasons import Reason
 from lowkiq.queue.keys import history as history_key
 from lowkiq.queue.unreadable import Unreadable
 
@@ -87,8 +89,19 @@ FAR = node(node="far:2:x", host="far", supervisor_pid=8, owned={"q": [0, 1]}, is
 PAUSE = Pause(AT - 400, "ann", "we count")
 PAUSED = shard(length=3, due_in=-157.0, busy=1, pause=PAUSE, is_at_rest=True)
 
+
+def large(beats: int) -> NodeHealth:
+    return node(rss=296 << 20, rss_limit=150 << 20, rss_history=[290 << 20] * beats)
+
+
+RETIRES = node(node="host:2:x", pid=2, state="retiring", threads=[busy(40.0)], owned={})
+LOSS = Loss(AT - 43, 4_680, 1_480, 2, ["mail"], AT - 40)
+
 #: Kind → what makes it, what ends it, its severity, since when it is known without a note, and words of what it says.
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[str, ...]]] = {
+    "emptied": ({"nodes": [node()], "loss": LOSS}, {"loss": None}, "bad", AT - 40,
+                ("Redis came back empty at 1970-01-12 13:46:00 UTC: 4,680 jobs queued, 1,480 dead before, as of 3.0 s",
+                 "queue mail was paused, and runs now; 2 ids were held", "then acknowledge it")),
     "no nodes": ({"nodes": [], "shards": (shard(lease_rest=0.0, due_in=-90.0),), "gone": [AT - 50, AT - 40]}, {},
                  "bad", AT - 40, ("nothing runs, and 1 queue has jobs due", "1 min 30 s late", "Start nodes")),
     "missing": ({"nodes": [node(number_of_nodes=2)], "gone": [AT - 900, AT - 31]}, {}, "bad", AT - 31,
@@ -106,10 +119,12 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                 ("Shard 0 of q has jobs due and no node", "numbers that are missing")),
     "refused": ({"nodes": [node(refused={"q": "another shards_count"})]}, {}, "bad", None,
                 ("1 node leaves queue q alone", "once that is mended")),
+    "trouble": ({"nodes": [node(redis_error="ResponseError: unknown command")]}, {"nodes": [node()]}, "bad", None,
+                ("Node 0 on host beats, but can't use Redis: ResponseError: unknown command", "redis_trouble")),
     "event loop": ({"nodes": [node(tasks=2, loop_lag=3.0, beat_age=1.0)]}, {}, "bad", AT - 4, ("its 2 tasks stand",)),
     "late queue": ({"nodes": [node(threads=[busy(1.0)])], "shards": (LATE,)},
                    {"shards": (shard(length=3, due_in=-59.0),)}, "warn", AT - 97,
-                   ("Queue q is 2 min 37 s late: 3 jobs queued, 0 in hand; all 1 thread of its nodes are busy",
+                   ("Queue q is 2 min 37 s late: 3 jobs queued, 0 in hand; the only thread of its nodes is busy",
                     "Start more nodes")),
     "failing queue": ({"nodes": [node()], "shards": (HALF,), "past": {"q": [point(290)]}},
                       {"shards": (shard(processed=11, failed=9),)}, "bad", None,
@@ -138,6 +153,12 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                 None, ("process 2 of supervisor 8 on far stands by, process 1 of supervisor 7 on host has 1 shard",
                        "Stop process 2 of supervisor 8 on far")),
     "recycling": ({"nodes": [notices("recycling: node 0/1 was cut off")]}, {}, "warn", None, ("was cut off",)),
+    "memory": ({"nodes": [large(12), RETIRES]}, {"nodes": [large(11), RETIRES]}, "warn", None,
+               ("Node 0 on host holds 296 of 150 MiB of memory; it is replaced once node 0 has ended, which",
+                "17 of q holds up, for 40 s so far", "more memory")),
+    "rate": ({"nodes": [node()], "lines": {"q": Line(2_770, AT + 282, is_growing=True)}},
+             {"lines": {"q": Line(2_770, AT + 282, is_growing=False)}}, "warn", None,
+             ("2,770 jobs of q wait for its rate, the last for another 4 min 42 s, and the line grows", "Raise")),
     "supervisor": ({"nodes": [notices("an older peer's sentence")]}, {}, "warn", None, ("an older peer's sentence",)),
     "runs on": ({"nodes": [node(threads=[busy(90.0, to_stop_seconds=61.0)])]}, {}, "warn", AT - 61, ("17 of q runs",)),
     "long job": ({"nodes": [node(threads=[busy(300.0)])], "usual": {"q": 20.0}},
@@ -262,9 +283,18 @@ def test_a_late_queue_says_why_and_where_to_look() -> None:
     idle = node()
     (all_busy,) = listed(node(threads=[busy(1.0)] * 5), shards=(LATE,))
     assert "all 5 threads of its nodes are busy" in all_busy.says and all_busy.where == "/nodes"
-    (held_up,) = listed(node(threads=[busy(1.0), IDLE]), shards=(STUCK, shard(shard=1)))
-    assert "jobs wait for what runs in shard 0" in held_up.says and "view=in_flight" in held_up.where
-    assert "1 of 1 thread of its nodes are idle" in listed(idle, shards=(LATE,))[0].says
+    between = node(threads=[busy(1.0), IDLE], loads={"erp@2": {0: 1.2}, "q": {0: 0.7}})
+    (flooded,) = listed(between, shards=(LATE,))
+    assert "all 2 threads of its nodes are busy: erp has 1 and q has 1" in flooded.says, "one was between two jobs"
+    for code, cause, where in (
+        ("ahead", "its jobs wait for what runs in shard 0: 17 for 9 s", "view=in_flight"),
+        ("max_running", "its max_running is reached: 1 of 1 running", "/queues/q"),
+        ("retiring", "node 0, which has shard 0, ends, and takes no new jobs", "/nodes"),
+    ):
+        reasons = {"q": Reason(code, "", cause)}
+        (told,) = listed(node(threads=[busy(1.0), IDLE]), shards=(STUCK, shard(shard=1)), reasons=reasons)
+        assert told.says.endswith(f"; {cause}") and where in told.where
+    assert "threads are free, so it is catching up" in listed(idle, shards=(LATE,))[0].says
     assert "no node runs it" in listed(node(queues=["other"]), shards=(LATE,))[0].says
     (bad,) = listed(idle, shards=(shard(due_in=-601.0, length=1),))
     assert bad.severity == "bad"
@@ -275,7 +305,9 @@ def test_never_a_long_job_where_nothing_is_known_or_jobs_vary() -> None:
     def found(seconds: float, **facts: Any) -> list[str]:
         return kinds(node(threads=[busy(seconds)]), **facts)
 
-    assert found(9e5) == found(9e5, usual={"other": 1.0}) == []
+    assert found(1_799.0) == found(1_799.0, usual={"other": 1.0}) == []
+    assert found(1_800.0) == ["long job"], "a rare one that hangs"
+    assert found(9e5, thresholds=Thresholds(long=0)) == []
     assert found(59.0, usual={"q": 0.001}) == [], "under a minute"
     assert found(61.0, usual={"q": 0.001}) == ["long job"]
     assert found(2_900.0, usual={"q": 600.0}) == []
@@ -359,9 +391,18 @@ def test_what_nobody_has_noted_yet_began_when_it_was_first_seen(app: Lowkiq) -> 
 
 def test_of_many_alerts_of_one_kind_ten_are_named_and_the_rest_counted() -> None:
     rows = tuple(shard(queue=f"q{n:02}", due_in=-100.0 - n, length=1) for n in range(35))
-    found = listed(node(queues=None), shards=rows)
+    reasons = {f"q{n:02}": Reason("max_running", "", f"its max_running is reached: {n}") for n in range(35)}
+    found = listed(node(queues=None), shards=rows, reasons=reasons)
     assert len(found) == 11 and found[-1].says == "25 more queues are late"
     assert len({alert.key for alert in found}) == 11
+
+
+def test_queues_that_are_late_of_one_cause_are_one_alert() -> None:
+    rows = (shard(queue="a", due_in=-90.0, length=1), shard(queue="b", due_in=-700.0, length=1), shard(queue="c"))
+    (alert,) = listed(node(queues=None, threads=[busy(1.0)]), shards=rows)
+    assert alert.says == "2 queues are up to 11 min 40 s late: b and a; the only thread of its nodes is busy: q has 1"
+    assert (alert.severity, alert.subject, alert.queues) == ("bad", "b", ("a",)), "the first that was late names it"
+    assert [alert.is_about(queue) for queue in "abc"] == [True, True, False]
 
 
 def test_keys_are_short_printable_and_differ() -> None:

@@ -65,6 +65,8 @@ def test_a_real_server_is_warned_of_for_its_settings(caller):
     assert told("maxmemory-policy", "allkeys-lru") == [], "memory has no limit"
     (evicts,) = told("maxmemory", 1 << 30)
     assert "maxmemory-policy is allkeys-lru" in evicts and "noeviction" in evicts
+    (evicts,) = told("maxmemory-policy", "volatile-ttl")
+    assert "throw away what expires, so limits and throttles but no jobs" in evicts and "unless" in evicts
     assert told("maxmemory-policy", "noeviction") == []
     (full,) = told("maxmemory", int(read_redis_health(caller).memory / 0.9))
     assert full.startswith(("Memory is 8", "Memory is 9")) and "full: when it is full, pushes are refused" in full

@@ -6,6 +6,7 @@ import pytest
 
 from lowkiq.admin.jobs import finder as finders
 from lowkiq.admin.jobs.finder import Finder
+from lowkiq.admin.jobs.states import state_of
 from lowkiq.job import encode_id, shard_of
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 
@@ -49,7 +50,7 @@ def test_an_exact_id_is_found_in_all_its_places(app, finder, push, monkeypatch):
     asked = []
     send = app.caller._server.pipeline
     monkeypatch.setattr(app.caller._server, "pipeline", lambda *given: asked.append(1) or send(*given))
-    found = [(one.queue, one.job.where, one.state(PAST + 1)) for one in finder.find("17").jobs]
+    found = [(one.queue, one.job.where, state_of(one.job, PAST + 1)) for one in finder.find("17").jobs]
     assert found == [
         ("queue-007", "queue", "Scheduled"), ("queue-150", "morgue", "Morgue"), ("queue-199", "claim", "Running"),
     ]  # fmt: skip

@@ -308,3 +308,25 @@ def test_steps_begin_at_multiples_of_the_step(add, records, redis, step):
     add([1] * 9, x=(step, 3))
     assert before <= records("x")[0][0] <= step_begin(redis, step)
     assert records("x")[0][0] % step == 0
+
+
+def test_a_redis_that_has_lost_all_is_looked_at_and_declared_for_anew_by_each_node(app, namespace):
+    """Whose turn it was, or not: what recurs is declared by all whose code has it."""
+    declared = []
+    nodes = [
+        Housekeeping(
+            Runtime(node=name, settings=app.settings, caller=app.caller, fatal=pytest.fail),
+            declare=lambda name=name: declared.append(name),
+        )
+        for name in "ab"
+    ]
+    ShardDriver(app).push("1")
+    opened(app.caller, namespace, {"q": 1})
+    for node in nodes * 2:
+        node()
+    assert declared == []
+    app.redis().flushall()
+    for node in nodes * 2:
+        node()
+    assert declared == ["a", "b"]
+    assert [one.kind for one in app.nodes().alerts if one.kind == "emptied"] == ["emptied"]

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
+from lowkiq.admin.beats.health import BEAT_INTERVAL
 from lowkiq.admin.beats.members import Member, Members
+from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.node import Node
 from lowkiq.node.ownership.elastic import REST, Elastic
@@ -22,11 +24,17 @@ SHARDS = 8
 class Here:
     """A node of that name; `looks` counts how often its part has changed."""
 
-    def __init__(self, app: Lowkiq, name: str, may_have: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        app: Lowkiq,
+        name: str,
+        may_have: Callable[[], bool] = lambda: True,
+        free_threads: Callable[[], int | None] = lambda: None,
+    ) -> None:
         worker = app.workers.get("jobs") or app.worker(queue_name="jobs", shards_count=SHARDS)(lambda _: None)
         self.name, self.looks = name, 0
         self.leases: list[Lease] = leases_of(runtime_of(app, name), worker)
-        self.elastic = Elastic(self.leases[0].runtime, self.leases, may_have, self._look)
+        self.elastic = Elastic(self.leases[0].runtime, self.leases, may_have, self._look, free_threads)
 
     def _look(self) -> None:
         self.looks += 1
@@ -62,6 +70,43 @@ def test_nodes_share_and_those_that_may_have_nothing_have_no_part(app: Lowkiq) -
     second.elastic()
     first.elastic()
     assert (first.part, second.part) == (list(range(SHARDS)), [])
+
+
+def test_a_node_has_its_part_by_the_threads_that_are_free_and_none_without(app: Lowkiq) -> None:
+    free = app.settings.threads_per_node
+    first, second = Here(app, "first"), Here(app, "second", free_threads=lambda: free)
+    for node in (first, second, first):
+        node.elastic()
+    assert len(first.part) == len(second.part) == SHARDS // 2
+    parts = []
+    for now in (1, 0, app.settings.threads_per_node):
+        free = now
+        for node in (second, first, second):
+            node.elastic()
+        parts.append(len(second.part))
+        assert sorted(first.part + second.part) == list(range(SHARDS))
+    assert parts == [1, 0, SHARDS // 2]
+
+
+def test_shards_whose_jobs_a_blocked_loop_keeps_from_starting_go_to_others(
+    app: Lowkiq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def perform(_: object) -> None: ...
+
+    app.worker(queue_name="jobs", shards_count=SHARDS)(perform)
+    first, second = Here(app, "first"), Here(app, "second")
+    for node in (first, second, first):
+        node.elastic()
+    first.acquire_part()
+    assert len(second.part) == SHARDS // 2
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopThread, "lag", BEAT_INTERVAL + 1)
+        second.elastic()
+    first.elastic()
+    assert (first.part, second.part) == (list(range(SHARDS)), [])
+    first.elastic.balance([busy("first", {0: 4.0}), busy("second", {})])
+    second.elastic()  # once it goes on
+    assert len(second.part) == SHARDS // 2
 
 
 def test_the_heirs_of_a_node_are_all_others(app: Lowkiq) -> None:

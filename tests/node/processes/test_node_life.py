@@ -60,6 +60,21 @@ def test_a_redis_that_evicts_is_refused(own_nodes: Nodes) -> None:
     assert len(own_nodes.records("last_words")) == 1
 
 
+def test_a_redis_that_evicts_what_expires_is_refused_unless_that_is_meant_to_be(own_nodes: Nodes) -> None:
+    client = own_nodes.app.redis()
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "volatile-lru")
+    node = own_nodes.start()
+    assert node.wait() == 3
+    (refusal,) = node.logged("boot_refused")
+    assert "so limits and throttles but no jobs" in refusal["error"]
+    assert "volatile_eviction=True" in refusal["error"]
+    node = own_nodes.start(volatile_eviction=1).wait_ready()
+    own_nodes.push({"id": "a", "payload": {}})
+    wait_until(lambda: own_nodes.ended("a"))
+    assert not node.logged("redis_unsuitable")
+
+
 def test_a_full_redis_can_be_worked_off(own_nodes: Nodes) -> None:
     """Producers are refused, and lose nothing that was accepted; nodes must make room."""
     nodes, client = own_nodes, own_nodes.app.redis()

@@ -48,7 +48,8 @@ def test_a_failed_job_tells_how_often_and_when_it_tries_again(browser, driver):
 
 def test_a_due_job_without_a_node_says_so(browser, driver):
     driver.push("1")
-    assert "Due, but shard 0 has no node: none has had it so far." in read(browser, PATH + "1").text
+    says = "Due, but shard 0 has no node: none has had it so far; no node that is there runs this queue."
+    assert says in read(browser, PATH + "1").text
 
 
 def test_a_due_job_behind_others_tells_how_many_and_what_runs(browser, app, driver):
@@ -56,7 +57,7 @@ def test_a_due_job_behind_others_tells_how_many_and_what_runs(browser, app, driv
     driver.lease(NODE).claim()
     for number in range(3):
         driver.push(f"{number}", perform_in=10.0 + number)
-    tell_health(app, number_of_nodes=1, threads=[running("running")])
+    tell_health(app, number_of_nodes=1, threads=[running("running"), ThreadHealth(name="idle")])
     text = read(browser, PATH + "2").text
     assert "Due; 2 jobs are before it in shard 0, which has been at running for 12 s." in text
     assert "Due; it is the first in shard 0, which has been at running" in read(browser, PATH + "0").text
@@ -73,7 +74,7 @@ def test_a_due_job_of_busy_threads_says_so(browser, app, driver):
     driver.push("1")
     driver.lease(NODE)
     tell_health(app, number_of_nodes=1, threads=[running("x", shard=7)])
-    assert "and all threads of node 0 are busy with other shards." in read(browser, PATH + "1").text
+    assert "it is the first, and the only thread of node 0 is busy: q has 1." in read(browser, PATH + "1").text
 
 
 def test_payloads_pushed_while_an_id_is_in_flight_follow_it(browser, app, driver):

@@ -37,8 +37,7 @@ def test_a_circle_is_shown_and_how_far_a_wait_is(
     burst(app)
     text = read(browser, "/queues/b/job?id=2").text
     assert (
-        "it waits for a 1; 1 of 2 are done; b 2, a 1 wait for one another: have one of them wait no more, or delete it"
-        in text
+        "Waits for 1 of 2 jobs: a 1; b 2, a 1 wait for one another: have one of them wait no more, or delete it" in text
     )
     page = browser.get("/queues/b/job?id=2").text
     assert '<progress max="2" value="1"' in page
