@@ -14,7 +14,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-rare docs mutants chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long test-rare flaky mutants docs chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,6 +30,9 @@ test-long: $(VENV)/.for-dev ## run the long ones: whole supervisors, browsers, C
 
 test-rare: $(VENV)/.for-dev ## run the tests that a shorter one speaks for: all junk, a year of minutes, 500 histories
 	@$(BIN)/python -m pytest $(ABREAST) -m rare $(ARGS)
+
+flaky: $(VENV)/.for-dev ## repeat the tests on a busy machine, and name those that fail (N=20, ARGS='tests/node')
+	@$(BIN)/python -m tests.flaky $(or $(N),20) $(ARGS)
 
 docs: $(VENV)/.for-dev ## build the documentation site into build/site, every warning an error
 	@$(BIN)/python -m sphinx -c docs -b html -d build/doctrees -E -W --keep-going -q $(ARGS) . build/site

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.metadata
 import itertools
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis import HealthCheck
 from xdist.scheduler import LoadFileScheduling
 
 from lowkiq import Lowkiq
@@ -22,6 +24,10 @@ from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer, running_redis
 from tests.transport.kinds.kinds import kind_wanted, leave_out, of_kind
 
+# The objects of eight thousand tests stay until the end: the collector looks through them once. Each node that starts
+# here would have it look through them again, and what it leaves alone is so for no longer than the node runs.
+gc.disable()
+
 # Hundreds of processes import the same modules: they are compiled once, also where a container forbids it.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -29,15 +35,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Of each connection redis-py tells the server its version, and parses the package's metadata for it.
 importlib.metadata.version = functools.cache(importlib.metadata.version)
 
-# How long an example takes is the machine's affair. In CI hypothesis thinks so by itself, and is not random.
-if "CI" not in os.environ:
-    hypothesis.settings.register_profile("patient", deadline=None)
-    hypothesis.settings.load_profile("patient")
+# How long an example takes is the machine's affair; and what a test's application has from one to the next, its own. CI
+# plays the same examples each time.
+hypothesis.settings.register_profile("tests", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[
+    HealthCheck.too_slow, HealthCheck.function_scoped_fixture,
+])  # fmt: skip
+hypothesis.settings.load_profile("tests")
 
 _numbers = itertools.count()
 TESTS = Path(__file__).parent
-#: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
-SHARE_THE_MACHINE = {
+#: Directories whose tests mostly wait, for processes, threads and clocks.
+WAITING = {
     "benchmarks", "browser", "deploy", "doctor", "fastapi", "faults", "node", "supervisor", "transport", "web",
 }  # fmt: skip
 #: What starts whole supervisors, browsers, frameworks' servers, databases or type checkers, again and again:
@@ -73,7 +81,9 @@ PARTS = {
     "faults/test_failpoints.py": 4,
     "faults/test_failpoints_of_nodes.py": 4,
     "pairs/test_pairs.py": 4,
+    "queue/test_following.py": 3,
     "queue/test_model.py": 4,
+    "web/test_alert_kinds.py": 2,
 }
 
 
@@ -92,7 +102,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts | None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Modules of which nothing is asked for are not even imported, by each of several processes."""
+    """Modules of which nothing is asked for are not even imported."""
     return True if config.option.markexpr.startswith("not long") and _is_long(collection_path) else None
 
 
@@ -104,21 +114,21 @@ def _is_long(path: Path) -> bool:
 @pytest.hookimpl(tryfirst=True)  # before those are left out that are not asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, marks what is long, and has tests that share the machine tried
-    once more when they fail: the summary names them, to be mended. A rule about jobs (queue, admin, unit …) that fails
+    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, and marks what is long. No test is tried twice: one that fails
     once is broken.
     """
     leave_out(items)
     items[:] = _interleaved(items)
     for item in items:
-        room = _room(item)
         if _is_long(item.path):
             item.add_marker(pytest.mark.long)
-        if room in SHARE_THE_MACHINE:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-        # One that hangs as its page is closed is not waited for as long as others.
-        if room == "browser" and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(100))
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    gc.unfreeze = lambda: None
 
 
 def _room(item: pytest.Item) -> str:
@@ -136,7 +146,7 @@ def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
         files.setdefault(item.path, []).append(item)
     sides: tuple[list[tuple[float, list[pytest.Item]]], ...] = ([], [])
     for side, waits in zip(sides, (True, False), strict=True):
-        own = [file for file in files.values() if (_room(file[0]) in SHARE_THE_MACHINE) is waits]
+        own = [file for file in files.values() if (_room(file[0]) in WAITING) is waits]
         own.sort(key=lambda file: len(file) * _seconds(file[0]), reverse=True)
         side += [(place / len(own), file) for place, file in enumerate(own)]
     return [item for _, file in sorted((*sides[0], *sides[1]), key=lambda each: each[0]) for item in file]

@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,12 +16,12 @@ import psutil
 
 from lowkiq_supervisor.control.client import ask
 from tests import warm
-from tests.support import ROOT, SOURCES, SUPERVISOR, wait_until
+from tests.support import BUDGET, ROOT, SOURCES, SUPERVISOR, wait_until
 
 SCRIPT = ROOT / "tests/supervisor/supervised.py"
 ENVIRONMENT = {"PYTHONPATH": SOURCES, "PATH": os.environ["PATH"], "TERM": "xterm"}
 #: Seconds that a supervisor may take to end.
-PATIENCE = 60.0
+PATIENCE = BUDGET
 
 
 def state_dir(directory: Path) -> Path:
@@ -82,6 +82,14 @@ class Supervised:
     def main(cls, directory: Path, *arguments: str, **environment: str) -> Supervised:
         """One with real nodes, as people start it."""
         return cls(directory, [*SUPERVISOR, *arguments], {"LOWKIQ_SOAK": "0"} | environment)
+
+    @classmethod
+    def with_constants(
+        cls, constants: Mapping[str, float], directory: Path, *arguments: str, **environment: str
+    ) -> Supervised:
+        """The same, but for constants such as {"policy.load.GROW_AFTER": 1}."""
+        start = [str(ROOT / "tests/supervisor/hasty.py"), json.dumps(constants)]
+        return cls(directory, [*start, *arguments], {"LOWKIQ_SOAK": "0"} | environment)
 
     @classmethod
     def running(cls, behaviour: str, directory: Path, **options: Any) -> Supervised:

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowkiq import ShardsCountMismatch, clock
@@ -25,7 +25,7 @@ from lowkiq.version import VERSION
 from tests.junk import EVIL, GARBAGE, GOOD_BEAT, JUNK, PUT_AWAY, as_kind, put_away, set_up
 
 KINDS = ("string", "list", "hash", "zset")
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=150)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

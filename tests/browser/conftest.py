@@ -31,7 +31,7 @@ LOOKS = [
     pytest.param("dark", 1280, marks=pytest.mark.rare),
 ]
 #: Milliseconds that a page, or what is waited for on it, may take.
-PATIENCE = 60_000
+PATIENCE = 200_000
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import PATIENCE
 from tests.browser.shop import APP, Shop
 from tests.support import wait_until
 
@@ -22,7 +23,7 @@ for module in (health, look, nodes):
 health.LATE_AFTER = 5.0
 """
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=PATIENCE)
 
 
 def tile(page, name):
@@ -61,7 +62,7 @@ def test_a_node_that_is_killed_goes_late_then_missing_and_comes_back(tmp_path, l
 
 def test_a_failing_job_is_seen_to_retry_to_die_and_to_be_revived(shop, look):
     shop.push("bad-7")
-    wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 1, within=60)
+    wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 1)
     page = look(shop.enter())
     page.locator("tr", has_text="orders").get_by_role("link", name="1", exact=True).click()
     expect(page).to_have_url(re.compile("view=morgue"))
@@ -91,7 +92,7 @@ def test_a_retry_is_seen_with_its_error_and_why_it_waits(shop, look):
 
 def test_all_that_match_are_revived_after_the_count_was_asked_back(shop, look):
     shop.push(*(f"bad-{number}" for number in range(40)))
-    wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 40, within=60)
+    wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 40)
     page = look(shop.enter("/queues/orders?view=morgue&pattern=bad-1*"))
     shop.mend()
     page.locator("#on-all summary").click()  # folded, lest somebody takes it for the selection's
@@ -107,7 +108,7 @@ def test_all_that_match_are_revived_after_the_count_was_asked_back(shop, look):
 
 def test_a_selection_is_deleted_only_when_it_is_confirmed(shop, look):
     shop.push(*(f"bad-{number}" for number in range(5)))
-    wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 5, within=60)
+    wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 5)
     page = look(shop.enter("/queues/orders?view=morgue"))
     for number in (1, 3):
         page.locator("tr", has_text=f"bad-{number}").get_by_role("checkbox").check()

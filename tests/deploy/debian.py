@@ -32,8 +32,8 @@ def bare_root(directory: Path) -> Path:
     release = platform.freedesktop_os_release()
     if release.get("ID") != "debian":
         pytest.skip("makes a Debian of the same release as this machine's, which is no Debian")
-    # Each process of xdist has its own below a common one.
-    shared = directory.parent if os.environ.get("PYTEST_XDIST_WORKER") else directory
+    # Each of the processes that run tests has its own below a common one.
+    shared = directory.parent if directory.name.startswith("process-") else directory
     shared = Path(os.environ.get("LOWKIQ_TEST_ROOTS") or shared)
     shared.mkdir(parents=True, exist_ok=True)
     root = shared / "debian"

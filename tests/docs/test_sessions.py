@@ -40,7 +40,6 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.long
-@pytest.mark.flaky(reruns=1)  # processes and clocks, on a machine that others share
 @pytest.mark.timeout(600)
 def test_it_runs_as_printed(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     if not (os.environ.get("LOWKIQ_WHEEL") or os.environ.get("CI")):

@@ -105,7 +105,6 @@ def address(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.flaky(reruns=1)  # a browser, on a machine that others share
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(address: str, look, examine, scheme: str) -> None:  # noqa: F811
     page = look(address, color_scheme=scheme)  # the start page, by way of the root

@@ -161,7 +161,7 @@ def test_a_dozen_kills_leave_every_path_right_and_in_order(deployment: Deploymen
         deployment.nodes()[0].kill()  # the oldest: each in turn, so that the supervisor sees no crash loop
         assert feeding.wait(60) == 0
         deployment.until(deployment.all_nodes_are_up)
-    deployment.until(deployment.nothing_is_left, within=120)
+    deployment.until(deployment.nothing_is_left)
 
     code, printed = deployment.check()
     assert code == 0, printed
@@ -182,7 +182,7 @@ def test_a_dozen_kills_leave_every_path_right_and_in_order(deployment: Deploymen
 def test_check_fails_where_a_change_is_missing(deployment: Deployment, slices: list[Path]) -> None:
     deployment.until(deployment.redis_answers)
     assert deployment.start("feed", slices[-1]).wait(60) == 0
-    deployment.until(deployment.nothing_is_left, within=120)
+    deployment.until(deployment.nothing_is_left)
     code, printed = deployment.check()
     assert code == 1
     assert "NOT right" in printed

@@ -119,7 +119,7 @@ class Load:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._push(next(self._turns))
-            wait_until(lambda: self._queued() < MOST_QUEUED, within=120, every=0.02)
+            wait_until(lambda: self._queued() < MOST_QUEUED, every=0.02)
 
     def rest(self) -> None:
         """Waits until nothing is left, but for the dead, which are deleted."""

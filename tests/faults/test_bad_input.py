@@ -84,5 +84,5 @@ def test_with_any_number_of_nodes_all_jobs_run(nodes: Nodes, numbers: list[int],
     for number in numbers:
         nodes.start(node={"node_number": number, "number_of_nodes": of}, lease_ttl=2)
     nodes.push(*({"id": n, "payload": {}} for n in range(30)))
-    wait_until(nodes.is_done, within=60)
+    wait_until(nodes.is_done)
     assert {id for row in nodes.records("end") for id in row[2]} == set(map(str, range(30)))

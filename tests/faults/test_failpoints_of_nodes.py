@@ -8,7 +8,7 @@ from tests.faults.failpoints.tripwire import HOWS
 from tests.faults.test_failpoints import NODES, params, strike
 from tests.support import RedisServer
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
 
 @pytest.mark.parametrize("how", params(HOWS))

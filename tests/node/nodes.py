@@ -79,7 +79,8 @@ class Nodes:
         self._started: list[NodeProcess] = []
         self._numbers = itertools.count()
         self.namespace = namespace
-        self.app = Lowkiq(redis_url=server.url, namespace=namespace, alert_persistence=0)
+        # A push takes as long as a busy machine needs for it.
+        self.app = Lowkiq(redis_url=server.url, namespace=namespace, alert_persistence=0, push_timeout=100)
         self.worker: type[Worker] = self.app.worker(queue_name="jobs", shards_count=options.get("shards_count", 3))(
             lambda _: None
         )

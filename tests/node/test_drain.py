@@ -31,7 +31,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_outcomes_that_a_silent_redis_never_heard_are_named_and_little_is_waited_for_it(
     own_server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app = Lowkiq(redis_url=own_server.url)
+    app = Lowkiq(redis_url=own_server.url, lease_ttl=300)
     worker = app.worker(queue_name="jobs", shards_count=1, batch_size=2)(lambda _: None)
     (lease,) = leases_of(runtime_of(app), worker)
     acquire(lease)

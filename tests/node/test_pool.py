@@ -272,7 +272,7 @@ def test_an_id_never_meets_itself_and_its_payloads_keep_their_order(make_running
         id = f"id {number % 29}"
         running.push(id, payload=number)
         pushed[id].append(number)
-    wait_until(lambda: sum(map(len, watching.got.values())) == 600, within=60)
+    wait_until(lambda: sum(map(len, watching.got.values())) == 600)
     assert watching.got == pushed
     shards_met = {one for one in watching.met if isinstance(one, int)}
     assert not watching.met - shards_met

@@ -349,7 +349,7 @@ def run_until(app: Lowkiq, is_done: Callable[[], bool]) -> None:
 
     def end() -> None:
         with contextlib.suppress(TimeoutError):
-            wait_until(is_done, within=60)
+            wait_until(is_done)
         os.kill(os.getpid(), signal.SIGTERM)
 
     ender = threading.Thread(target=end)

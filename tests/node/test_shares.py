@@ -111,7 +111,7 @@ def takes(seconds: float) -> Callable[[int], float]:
 def test_two_queues_share_the_time_of_threads_8_to_1(threads: int, slow: float) -> None:
     """However long their jobs are."""
     run = Threads({"critical": 8}, {"critical": takes(0.05), "default": takes(slow)}, threads)
-    run.until(600)
+    run.until(200)
     assert run.shares()["critical"] == pytest.approx(8 / 9, abs=0.02)
 
 
@@ -220,7 +220,7 @@ def test_the_least_weight_of_all_runs_too() -> None:
 
 def test_threads_do_not_all_run_into_slow_jobs_of_which_nothing_is_known() -> None:
     """A claim that lasts counts as more and more, before it has ended."""
-    run = Threads({"critical": 8}, {"critical": takes(0.05), "slow": takes(600.0)}, threads=5)
+    run = Threads({"critical": 8}, {"critical": takes(0.5), "slow": takes(600.0)}, threads=5)
     run.until(30)
     assert run.picks["slow"] < 5
     run.until(600 * 10)
@@ -278,14 +278,14 @@ def test_a_pick_costs_the_same_with_ten_thousand_shards() -> None:
             shares.note(part, float(at))
         best = float("inf")
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.thread_time()
             for _ in range(200):
                 picked = shares.pick(1e6)
                 assert picked is not None
                 shares.begin(0, picked, 1e6)
                 shares.end(0, [(picked, 0.001)])
                 shares.note(picked, 1e6)
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.thread_time() - began)
         return best
 
     assert seconds(10_000) < 5 * seconds(100)

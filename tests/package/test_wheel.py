@@ -15,7 +15,7 @@ from tests.deploy import tools
 from tests.support import ROOT
 
 #: One environment for all tests of this file; making it takes a while.
-pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:

@@ -28,7 +28,7 @@ SCENES = (
     who_asks_anew_in_a_new_shard_is_not_told_of_before, batches_with_the_same_end,
 )  # fmt: skip
 
-SEEDS = 100
+SEEDS = 40
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -101,8 +101,12 @@ MUTANTS = {
 }  # fmt: skip
 
 
-#: Mutants that few histories find: those before this one are tried last.
-FIRST = {"received_while_more_is_to_come": 107}
+#: Mutants that no scene finds, and the first history that does.
+FIRST = {
+    "received_twice": 6, "letters_left_behind": 0, "heard_left_behind": 6, "waits_left_behind": 0,
+    "undone_without_waiting": 83, "revived_without_waiting": 1, "back_and_not_asked": 4, "a_hold_ends_a_wait": 5,
+    "a_wait_ends_a_hold": 1,
+}  # fmt: skip
 #: Those that none of two hundred finds since questions have numbers: searched for anew, until it is noted where.
 SOUGHT = {"taken_along_while_they_move", "answered_before_the_further_question"}
 
@@ -115,7 +119,7 @@ def test_a_mutant_is_found_out(app: Lowkiq, monkeypatch: pytest.MonkeyPatch, nam
     file, safeguard, instead = MUTANTS[name]
     mutants.replace(file, safeguard, instead, monkeypatch)
     monkeypatch.setattr(following_world, "PATIENCE", 2.0)
-    tries: list[Callable[[], None]] = [partial(scene, app) for scene in SCENES]
-    first = FIRST.get(name, 0)
-    tries += [partial(history, app, seed) for seed in (*range(first, 200), *range(first))]
+    tries: list[Callable[[], None]] = [partial(history, app, FIRST[name])] if name in FIRST else []
+    tries += [partial(scene, app) for scene in SCENES]
+    tries += [partial(history, app, seed) for seed in range(200)]
     mutants.find_out(tries, app.redis().flushdb)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,15 +37,17 @@ def test_every_file_is_a_script_of_its_own_name():
     assert len(NAMES) == len(scripts.paths())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_script_has_the_functions_that_it_uses_once_and_no_others(name):
+def test_a_script_has_the_functions_that_it_uses_once_and_no_others():
     """Lua makes each of them anew at every run."""
-    source = re.sub("--.*", "", scripts.load(flags=False)[name].source)
-    for include in INCLUDES:
-        for function in re.findall(r"^local function (\w+)", include.read_text("utf-8"), re.MULTILINE):
-            made = source.count(f"local function {function}(")
-            assert made <= 1, function
-            assert (len(re.findall(rf"\b{function}[(,]", source)) > 1) == (made == 1), function
+    functions = {
+        name for path in INCLUDES for name in re.findall(r"(?m)^local function (\w+)", path.read_text("utf-8"))
+    }
+    for name, script in scripts.load(flags=False).items():
+        source = re.sub("--.*", "", script.source)
+        made = Counter(re.findall(r"local function (\w+)\(", source))
+        uses = Counter(re.findall(r"\b(\w+)[(,]", source))
+        assert {function for function in functions if made[function] > 1} == set(), name
+        assert {one for one in functions if uses[one] > 1} == functions & made.keys(), name
 
 
 #: What opens a block of Lua, what ends one, and what only looks so.
@@ -88,19 +91,17 @@ def _blocks(text: str, before: list[int]) -> list[int]:
 numbers = itertools.count()
 
 
-@pytest.mark.parametrize("path", scripts.paths())
-def test_no_section_is_hidden_from_who_needs_it(path):
+def test_no_section_is_hidden_from_who_needs_it():
     """Each is included once: where that is inside a function, nobody else has it, and finds out only as it runs."""
-    assert not hidden_sections(path)
+    assert {path: hidden for path in scripts.paths() if (hidden := hidden_sections(path))} == {}
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("flags", [False, True])
-def test_only_scripts_that_make_room_are_flagged(name, flags):
-    script = scripts.load(flags=flags)[name]
-    assert script.source.startswith("#!lua flags=allow-oom\n") == (flags and name in MAKE_ROOM)
-    assert script.source.count("#!") == (flags and name in MAKE_ROOM)
-    assert script.sha == hashlib.sha1(script.source.encode()).hexdigest().encode()
+def test_only_scripts_that_make_room_are_flagged(flags):
+    for name, script in scripts.load(flags=flags).items():
+        assert script.source.startswith("#!lua flags=allow-oom\n") == (flags and name in MAKE_ROOM), name
+        assert script.source.count("#!") == (flags and name in MAKE_ROOM), name
+        assert script.sha == hashlib.sha1(script.source.encode()).hexdigest().encode(), name
 
 
 def test_every_script_compiles(app):
@@ -132,13 +133,11 @@ def test_trouble_when_the_server_is_asked_says_nothing_of_flags(app, monkeypatch
     assert caller._choose() == app.caller._choose()
 
 
-@pytest.mark.parametrize("path", scripts.paths())
-def test_a_script_says_its_keys_and_replies(path):
-    name = Path(path).stem
-    header = [line for line in (ROOMS / path).read_text("utf-8").splitlines() if line.startswith("-- ")]
-    assert any(line.startswith(f"-- {name}: ") for line in header)
-    assert any(line.startswith("-- KEYS") for line in header)
-    assert any(line.startswith("-- returns") for line in header)
+def test_a_script_says_its_keys_and_replies():
+    for path in scripts.paths():
+        header = [line for line in (ROOMS / path).read_text("utf-8").splitlines() if line.startswith("-- ")]
+        for begin in (f"-- {Path(path).stem}: ", "-- KEYS", "-- returns"):
+            assert any(line.startswith(begin) for line in header), (path, begin)
 
 
 def test_a_lost_script_is_loaded_again(shard):

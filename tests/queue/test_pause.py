@@ -169,8 +169,8 @@ def test_an_owner_whose_lease_has_ended_is_not_waited_for(shard):
     shard.push("a")
     lease.claim()
     begun = clock.monotonic()
-    assert shard.actions.pause(wait=20.0).is_confirmed
-    assert clock.monotonic() - begun < 10
+    assert shard.actions.pause(wait=200.0).is_confirmed
+    assert clock.monotonic() - begun < 100
 
 
 def test_it_waits_for_its_owner_and_says_of_which_it_does_not_know(shard):
@@ -180,10 +180,10 @@ def test_it_waits_for_its_owner_and_says_of_which_it_does_not_know(shard):
     begun = clock.monotonic()
     reply = shard.actions.pause(wait=0.2)
     assert reply.unconfirmed == {"a": [0]}
-    assert 0.2 <= clock.monotonic() - begun < 5
+    assert clock.monotonic() - begun >= 0.2
     later = threading.Timer(0.1, lambda: rest(shard, lease, in_hand=[1]))
     later.start()
-    assert shard.actions.pause(wait=10.0).is_confirmed
+    assert shard.actions.pause(wait=200.0).is_confirmed
     later.join()
 
 

@@ -129,10 +129,11 @@ def test_writers_relays_and_a_node_killed_at_any_time(world, start, seed):
             process.wait(60)
     versions = world.versions()
     assert sum(versions.values()) > 100
-    wait_until(lambda: all(version == 0 or version in world.seen(id) for id, version in versions.items()), within=120)
-    wait_until(lambda: world.app.metrics()["sync"].length == 0, within=120)
+    wait_until(lambda: all(version == 0 or version in world.seen(id) for id, version in versions.items()))
+    wait_until(lambda: world.app.metrics()["sync"].length == 0)
     for id, version in versions.items():
         wait_until(
-            lambda order=id, version=version: world.seen(order)[-1:] == [version], f"the last of {id}", within=120
+            lambda order=id, version=version: world.seen(order)[-1:] == [version],
+            f"the last of {id}",
         )
         assert in_order(world.seen(id), version), (id, version, world.seen(id))

@@ -132,7 +132,7 @@ class Hour:
                 self.healthy()
             self._rest(began + self.seconds)
             self.load.stop()
-            wait_until(lambda: self.load.pushed <= self.done(), "every innocent job", within=120)
+            wait_until(lambda: self.load.pushed <= self.done(), "every innocent job")
             assert status(self.directory)["supervisor"]["pid"] == supervisor.process.pid
             supervisor.end()
             self.check_log()
@@ -159,7 +159,7 @@ class Hour:
         options, environment = ["-r", "shop", "--nodes", "2"], {"REDIS_URL": self.server.url, **COLD}
         for turn in range(3):
             with Supervised.main(directory, *options, **environment).ready(2) as second:
-                wait_until(lambda turn=turn: len([*directory.glob("done-*")]) > turn, "its first jobs", within=120)
+                wait_until(lambda turn=turn: len([*directory.glob("done-*")]) > turn, "its first jobs")
                 second.send(signal.SIGSTOP)  # it sees none of theirs, and dies with them
                 kill_tree(second.process.pid)
         assert not self.app.queries(self.worker.queue_name, 16).morgue_range_by_updated_at()
@@ -168,7 +168,7 @@ class Hour:
         """Three jobs that kill their node whenever they run: each is buried in the end, and nothing else is."""
         self.worker.perform_async([{"id": f"poison-{number}"} for number in range(3)])
         queries = self.app.queries(self.worker.queue_name, 16)
-        wait_until(lambda: len(queries.morgue_range_by_updated_at()) >= 3, "their burial", within=120)
+        wait_until(lambda: len(queries.morgue_range_by_updated_at()) >= 3, "their burial")
         assert {job.id for job in queries.morgue_range_by_updated_at()} == {f"poison-{number}" for number in range(3)}
 
     def memory(self) -> None:
@@ -213,7 +213,7 @@ class Hour:
 
     def healthy(self) -> None:
         """Wait until every node is ready."""
-        wait_until(lambda: status(self.directory)["supervisor"]["state"] == "running", "health", within=90)
+        wait_until(lambda: status(self.directory)["supervisor"]["state"] == "running", "health")
 
     def done(self) -> set[str]:
         return {name for path in self.directory.rglob("done-*") for name in path.read_text().splitlines()}

@@ -136,7 +136,8 @@ def test_what_only_a_person_can_mend_ends_the_first_boot_with_3(project: Path, c
     ("module", "message"), [("nothing_here", "no module 'nothing_here'"), ("shop:missing", "shop.missing is not a")]
 )
 def test_an_app_that_is_not_there_is_named_and_the_exit_is_3(project: Path, module: str, message: str) -> None:
-    with Supervised.main(project, "--nodes", "2", "-r", module) as supervisor:
+    constants = {"processes.check.CHECK_TIME": 200.0}
+    with Supervised.with_constants(constants, project, "--nodes", "2", "-r", module) as supervisor:
         assert supervisor.exit_code() == 3
         assert message in supervisor.events("cannot_start")[0]["error"]
 

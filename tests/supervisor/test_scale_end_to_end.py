@@ -16,7 +16,7 @@ from lowkiq import Lowkiq
 from lowkiq_supervisor.control.client import ask
 from lowkiq_supervisor.errors import CommandRefused
 from tests.harness import Supervised, state_dir, status
-from tests.support import ROOT, RedisServer, wait_until
+from tests.support import RedisServer, wait_until
 
 APP = """
 import json, os, time
@@ -62,8 +62,8 @@ class Project:
         self.worker = self.app.worker(shards_count=12)(work)
 
     def supervise(self, *arguments: str, **environment: str) -> Supervised:
-        given = [str(ROOT / "tests/supervisor/hasty.py"), json.dumps(HASTY), "-r", "shop", *arguments]
-        return Supervised(self.directory, given, {"LOWKIQ_SOAK": "0"} | self.environment | environment)
+        given = self.environment | environment
+        return Supervised.with_constants(HASTY, self.directory, "-r", "shop", *arguments, **given)
 
     def push(self, ids: int, payload: int) -> None:
         self.worker.perform_async([{"id": f"id-{number}", "payload": payload} for number in range(ids)])
@@ -105,7 +105,7 @@ def test_work_that_piles_up_brings_nodes_and_rest_sends_them_away(project: Proje
         assert len(supervisor.events("sent_away")) == 0
         wait_until(
             lambda: supervisor.events("scaling")[-1]["to"] == 1 and not status(project.directory)["beside"],
-            "one node again", within=120, every=0.2,
+            "one node again", every=0.2,
         )  # fmt: skip
         supervisor.end()
     assert_nothing_is_lost(project.done(), 100, payload + 1)

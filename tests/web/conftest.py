@@ -8,6 +8,7 @@ real socket. Starlette's own test client is not used: it warns that httpx is out
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,8 @@ from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 
 TOKEN = "a-token-of-the-tests"
+# Each client would read the certificates of all authorities, of which no test asks for any.
+httpx._transports.default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 
 def open_queue(app: Lowkiq, queue: str = "q", shards_count: int = 1) -> ShardDriver:

@@ -23,6 +23,7 @@ from lowkiq.doctor.subject import Subject
 from lowkiq.queue import keys
 from lowkiq.queue.shard import Exhausted
 from lowkiq.web import create_app
+from lowkiq.web.snapshot import Snapshots
 from tests.support import wait_until
 from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
@@ -30,8 +31,6 @@ from tests.web.reading import read
 from tests.web.test_alerts import remember
 
 NODE = "host:1:abc"
-#: Seconds for a view, whose snapshots and looks at Redis's configuration are kept for a while.
-WITHIN = 15.0
 
 
 def beat(app: Lowkiq, **facts: Any) -> None:
@@ -243,8 +242,9 @@ def test_all_kinds_are_here() -> None:
 
 @pytest.mark.parametrize("kind", MADE)
 def test_an_alert_is_told_everywhere_with_its_next_step_and_goes(
-    kind: str, own_redis_server: Any, browse: Any, capsys: Any
+    kind: str, own_redis_server: Any, browse: Any, capsys: Any, monkeypatch: Any
 ) -> None:
+    monkeypatch.setattr(Snapshots.__init__, "__defaults__", (0.0,))  # each look is a new one
     app = Lowkiq(redis_url=own_redis_server.url)
     surfaces = Surfaces(app, browse(create_app(app, no_auth=True)), capsys)
     beat(app)
@@ -252,7 +252,7 @@ def test_an_alert_is_told_everywhere_with_its_next_step_and_goes(
     if kind == "no nodes":
         app.redis().delete(keys.nodes(app.settings.namespace))
     MADE[kind](app)
-    wait_until(lambda: all(told == [kind] for told in surfaces.tell().values()), within=WITHIN, every=0.2)
+    wait_until(lambda: all(told == [kind] for told in surfaces.tell().values()))
     (alert,) = app.nodes().alerts
     assert alert.since is not None and alert.do and (alert.where or alert.command)
     (line,) = [line for line in surfaces.doctor().splitlines() if line.endswith(f" -> {alert.do}")]
@@ -266,6 +266,6 @@ def test_an_alert_is_told_everywhere_with_its_next_step_and_goes(
     }  # since when, without a note
     assert not is_known or re.search(r" \(for \d+", line), line
     ENDED.get(kind, no_queue)(app)
-    wait_until(lambda: not any(surfaces.tell().values()), within=WITHIN, every=0.2)
+    wait_until(lambda: not any(surfaces.tell().values()))
     assert alert.do not in surfaces.doctor()
     app.close()

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import redis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowkiq.admin.jobs.paging import Cursor, read_in_order
@@ -80,7 +80,7 @@ SCORES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 4), SCORES), max_size=60),
     limit=st.integers(1, 70),
@@ -98,7 +98,7 @@ def test_pages_together_are_the_sorted_list(app, rows, limit, reverse, bounds):
     assert all(len(page) == limit for page in pages[:-1])
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.booleans()), max_size=40),
     limit=st.integers(1, 50),

@@ -31,7 +31,7 @@ def test_the_error_is_under_five_percent() -> None:
     assert ERROR < 0.05
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(MANY, st.integers(1, 100))
 def test_any_percentile_is_within_the_error(values: list[float], percent: int) -> None:
     true = sorted(values)[math.ceil(percent / 100 * len(values)) - 1]
@@ -39,7 +39,7 @@ def test_any_percentile_is_within_the_error(values: list[float], percent: int) -
     assert found == pytest.approx(true, rel=ERROR * 1.000001)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(MANY)
 def test_mean_and_deviation_are_those_of_the_values(values: list[float]) -> None:
     found, mean = durations_of(values), math.fsum(values) / len(values)
@@ -48,7 +48,7 @@ def test_mean_and_deviation_are_those_of_the_values(values: list[float]) -> None
     assert found.stddev == pytest.approx(deviation, rel=1e-4, abs=1e-4 * max(values))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(MANY, MANY)
 def test_merging_is_the_same_as_counting_together(ours: list[float], theirs: list[float]) -> None:
     merged = durations_of(ours)
@@ -57,7 +57,7 @@ def test_merging_is_the_same_as_counting_together(ours: list[float], theirs: lis
     assert merged.total == pytest.approx(math.fsum(ours + theirs))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(MANY)
 def test_its_text_says_it_all(values: list[float]) -> None:
     found = durations_of(values)
@@ -65,7 +65,7 @@ def test_its_text_says_it_all(values: list[float]) -> None:
     assert (state(read), read.text) == (state(found), found.text)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.floats(0, 1e7), min_size=1, max_size=60))
 def test_waits_of_a_claim_fall_into_the_buckets_of_each(dues: list[float]) -> None:
     """Only some of the jobs are looked at, and yet each is counted where it belongs."""

@@ -60,7 +60,7 @@ class World:
 
     def __enter__(self) -> Self:
         self.servers.start()
-        wait_until(self.servers.answers, within=30)
+        wait_until(self.servers.answers)
         self.revive()
         return self
 

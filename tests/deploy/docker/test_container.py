@@ -22,7 +22,7 @@ from tests.deploy.docker.containers import Container, Store
 from tests.deploy.tools import JOBS, need, pushing, slow
 from tests.support import ROOT, RedisServer, wait_until
 
-pytestmark = [slow, pytest.mark.xdist_group("container"), pytest.mark.timeout(900)]
+pytestmark = [slow, pytest.mark.timeout(900)]
 
 BASE, IMAGE, SHOP = "localhost/python", "localhost/lowkiq", "localhost/shop"
 USER = 10001
@@ -85,12 +85,12 @@ def push(container: Container, id: str, **order: str) -> None:
 
 
 def outcome(client: redis.Redis, id: str) -> str:
-    ended: Any = wait_until(lambda: client.get(f"ended:{id}"), within=60, every=0.05)
+    ended: Any = wait_until(lambda: client.get(f"ended:{id}"), every=0.05)
     return bytes(ended).decode()
 
 
 def ready(container: Container) -> Container:
-    wait_until(lambda: container.health() == 0, within=60, every=0.2)
+    wait_until(lambda: container.health() == 0, every=0.2)
     return container
 
 
@@ -189,14 +189,14 @@ def test_jobs_run_with_a_read_only_root_and_write_to_the_volume_and_tmp_alone(
 
 def test_the_health_check_fails_before_and_after_and_with_1_alone(start: Start) -> None:
     waiting = start(REDIS_URL="unix:///redis/nowhere.sock")
-    wait_until(lambda: "waiting" in waiting.log.read_text() or "redis" in waiting.log.read_text(), within=60)
+    wait_until(lambda: "waiting" in waiting.log.read_text() or "redis" in waiting.log.read_text())
     assert waiting.health() == 1, "not 2, which Docker keeps for itself"
     assert waiting.stop() == ExitCode.DRAINED
     container = ready(start())
     (node, *_) = container.first.children()
     node.suspend()
     node.kill()
-    wait_until(lambda: node.pid not in {child.pid for child in container.first.children()}, within=60)
+    wait_until(lambda: node.pid not in {child.pid for child in container.first.children()})
     ready(container)
 
 
@@ -208,7 +208,7 @@ def test_what_a_job_leaves_behind_is_reaped_by_process_1(start: Start, outside: 
     inner = {_pid_inside(child): child for child in container.first.children(recursive=True)}
     child = inner.get(left)
     assert child is None or child.ppid() == container.first.pid, "it is process 1's now"
-    wait_until(lambda: child is None or not child.is_running(), within=30)
+    wait_until(lambda: child is None or not child.is_running())
     zombies = [each for each in container.first.children(recursive=True) if each.status() == psutil.STATUS_ZOMBIE]
     assert not zombies
 
@@ -217,10 +217,10 @@ def test_the_stop_signal_lets_a_running_job_finish_and_ends_with_0(start: Start,
     container = ready(start())
     with outside.client() as client:
         push(container, "long", wait_for="go")
-        wait_until(lambda: client.get("began:long"), within=30)
+        wait_until(lambda: client.get("began:long"))
         first = container.first
         first.terminate()
-        wait_until(lambda: '"draining"' in container.log.read_text(), within=30)
+        wait_until(lambda: '"draining"' in container.log.read_text())
         assert client.get("ended:long") is None
         client.set("go", 1)
         assert container.process.wait(60) == ExitCode.DRAINED

@@ -60,7 +60,7 @@ def nodes(directory: Path, url: str) -> Container:
 
 def test_a_pod_gets_ready_answers_its_probes_and_drains(directory: Path, redis_server: RedisServer) -> None:
     with nodes(directory, redis_server.url) as pod:
-        wait_until(lambda: pod.passes("readiness"), within=60, every=0.2)
+        wait_until(lambda: pod.passes("readiness"), every=0.2)
         assert pod.passes("startup") and pod.passes("liveness")
         told = json.loads(pod.run("lowkiq-supervisor", "status", "--json"))
         assert [node["node_number"] for node in told["nodes"]] == [2, 3]
@@ -71,14 +71,14 @@ def test_a_pod_gets_ready_answers_its_probes_and_drains(directory: Path, redis_s
         pod.process.send_signal(signal.SIGSTOP)
         assert not pod.passes("liveness")
         pod.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: pod.passes("liveness"), within=60, every=0.2)
+        wait_until(lambda: pod.passes("liveness"), every=0.2)
         assert pod.end() == ExitCode.DRAINED
         assert not pod.passes("liveness") and not pod.passes("startup")
 
 
 def test_a_pod_whose_redis_is_away_isn_t_ready_but_lives(directory: Path) -> None:
     with nodes(directory, f"unix://{directory}/nobody.sock") as pod:
-        wait_until(lambda: b"waiting_for_redis" in pod.log.read_bytes(), within=60)
+        wait_until(lambda: b"waiting_for_redis" in pod.log.read_bytes())
         assert pod.passes("startup") and pod.passes("liveness")
         assert not pod.passes("readiness")
         assert pod.end() == ExitCode.DRAINED
@@ -109,7 +109,7 @@ def web(found: list[dict[str, Any]], port: int, directory: Path, redis_server: R
     with Container(manifest, directory, **secrets) as pod:
         url = f"http://127.0.0.1:{port}"
         # Not the probe's path, which is a test's affair.
-        wait_until(lambda: answers(url) or pod.process.poll() is not None, within=60, every=0.1)
+        wait_until(lambda: answers(url) or pod.process.poll() is not None, every=0.1)
         yield url
 
 
@@ -174,7 +174,7 @@ def test_groups_run_their_own_queues_and_none_of_their_nodes_is_doubled_or_missi
             elsewhere = {"NODE_NUMBER": f"shop-lowkiq-{name}-0", "LOWKIQ_REDIS_URL": redis_server.url}
             pods[name] = running.enter_context(Container(manifest, directory / name, **elsewhere))
         for pod in pods.values():
-            wait_until(lambda pod=pod: pod.passes("readiness"), within=60, every=0.2)
+            wait_until(lambda pod=pod: pod.passes("readiness"), every=0.2)
         nodes: dict[str, Any] = {}
 
         def told() -> list[Any]:
@@ -182,6 +182,6 @@ def test_groups_run_their_own_queues_and_none_of_their_nodes_is_doubled_or_missi
             return sorted((node["node_number"], sorted(node["owned"]), len(node["threads"])) for node in nodes["nodes"])
 
         expected = [(0, ["mail"], 2), (0, ["orders"], 5), (1, ["mail"], 2), (1, ["orders"], 5)]
-        wait_until(lambda: told() == expected, within=60, every=0.5)
+        wait_until(lambda: told() == expected, every=0.5)
         assert not (nodes["missing"] or nodes["doubled"] or nodes["late"])
         assert [pod.end() for pod in pods.values()] == [ExitCode.DRAINED] * 2

@@ -99,15 +99,15 @@ def test_a_roll_out_from_four_to_six_loses_nothing_keeps_order_and_stalls_no_sha
     pods = {ordinal: start(ordinal, BEFORE) for ordinal in range(BEFORE)}
     load = None
     try:
-        wait_until(lambda: all(is_ready(pod) for pod in pods.values()), within=60, every=0.2)
+        wait_until(lambda: all(is_ready(pod) for pod in pods.values()), every=0.2)
         load = Load(app)
         wait_until(lambda: len(read_records(app)) > 100)
         began = time.time()
         roll_out(pods, start)
         ended = time.time()
-        wait_until(lambda: owners_are_the_new_ones(app), within=60, every=0.2)
+        wait_until(lambda: owners_are_the_new_ones(app), every=0.2)
         load.end()
-        wait_until(lambda: (row := app.metrics()["orders"]) and row.length + row.busy == 0, within=60)
+        wait_until(lambda: (row := app.metrics()["orders"]) and row.length + row.busy == 0)
     finally:
         if load:
             load.end()
@@ -151,7 +151,7 @@ def test_a_deployment_scaled_from_two_to_six_and_back_and_rolled_out_loses_nothi
             until_all_share(app, pods)
         marks.append(time.time())
         load.end()
-        wait_until(lambda: (row := app.metrics()["orders"]) and row.length + row.busy == 0, within=60)
+        wait_until(lambda: (row := app.metrics()["orders"]) and row.length + row.busy == 0)
     finally:
         if load:
             load.end()
@@ -167,13 +167,13 @@ def test_a_deployment_scaled_from_two_to_six_and_back_and_rolled_out_loses_nothi
 
 def until_all_share(app: Lowkiq, pods: list[Container]) -> None:
     """Waits until all pods are ready, and each has its part of the shards, to within one."""
-    wait_until(lambda: all(map(is_ready, pods)), within=60, every=0.2)
+    wait_until(lambda: all(map(is_ready, pods)), every=0.2)
 
     def do_share() -> bool:
         parts = [len(node.owned.get("orders", [])) for node in app.nodes().nodes if node.state == "ready"]
         return len(parts) == len(pods) and sum(parts) == SHARDS and max(parts) - min(parts) <= 1
 
-    wait_until(do_share, within=60, every=0.2)
+    wait_until(do_share, every=0.2)
 
 
 def is_ready(pod: Container) -> bool:
@@ -188,7 +188,7 @@ def roll_out(pods: dict[int, Container], start: Start) -> None:
         if ordinal < BEFORE:
             assert pods[ordinal].end() == ExitCode.DRAINED, pods[ordinal].log.read_text()
             pods[ordinal] = start(ordinal, AFTER)
-        wait_until(partial(is_ready, pods[ordinal]), within=60, every=0.2)
+        wait_until(partial(is_ready, pods[ordinal]), every=0.2)
         threading.Event().wait(MIN_READY)
 
 

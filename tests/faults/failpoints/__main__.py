@@ -75,8 +75,10 @@ LOADS = "SCRIPT"
 AT_ONCE = int(os.environ.get("LOWKIQ_TEST_FAILPOINTS_AT_ONCE", "6"))
 #: Runs before, to learn what calls there are.
 SURVEYS = 2
+#: Which calls come is a matter of who is first: those that have not come are waited for in so many rounds.
+ROUNDS = 10
 #: Seconds after which a process is stuck.
-PATIENCE = 150.0
+PATIENCE = 600.0
 
 
 class Run:
@@ -226,7 +228,8 @@ def _kill_stuck(runs: Iterable[Run]) -> None:
             os.kill(run.pid, signal.SIGKILL)
 
 
-def main(socket: str, kind: str, how: str) -> None:
+def main(socket: str, kind: str, how: str, *must: str) -> None:
+    """Strikes at all calls that there are, and again until each of those has come that `must` be struck."""
     log.configure()
     with tempfile.TemporaryDirectory(prefix="lowkiq-failpoints-") as directory:
         logs = (Path(directory, f"{number}.log") for number in itertools.count())
@@ -238,8 +241,11 @@ def main(socket: str, kind: str, how: str) -> None:
         if own:
             calls = Counter({call: count for call, count in calls.items() if any(name in call for name in own[0])})
         points = [(call, ordinal) for call in sorted(calls) for ordinal in range(1, most(call, calls[call], how) + 1)]
-        for _ in run_all([Run(socket, next(logs), kind, *point, how) for point in points]):
-            pass
+        missing = {*must}
+        for _ in range(ROUNDS):
+            for run in run_all([Run(socket, next(logs), kind, *point, how) for point in points]):
+                missing -= {run.call} if run.is_hit else set()
+            points = [(call, 1) for call in sorted(missing)]
 
 
 main(*sys.argv[1:])

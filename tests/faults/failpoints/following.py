@@ -30,7 +30,7 @@ BATCH = {"e": (1,), "f": (1,)}
 AFTER, SUM, TICKS = "after", "sum", "ticks"
 #: Seconds after which what waits asks again, and within which it has.
 ASK_AGAIN = 0.1
-ASKED_WITHIN = 20.0
+ASKED_WITHIN = 200.0
 #: Keys that stay for good.
 LASTING = {
     "queues", "nodes", *(f"{{{queue}:{index}}}:{name}" for queue in ("jobs", "follow") for index in (0, 1)

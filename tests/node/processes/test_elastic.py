@@ -65,8 +65,8 @@ def test_shares_follow_nodes_that_come_go_and_die_and_no_more_moves_than_must(no
     assert moved(three, owners(nodes)) == Counter(three)[next(o for o in three if o and f":{second.pid}:" in o)]
     push_to_all(nodes, 1)
     third.kill()
-    wait_until(lambda: shares(nodes) == [7], within=60)
-    wait_until(nodes.is_done, within=60)
+    wait_until(lambda: shares(nodes) == [7])
+    wait_until(nodes.is_done)
     assert overlaps(nodes.records("start", "end", "overlap"), dead={third.pid}) == []
     assert not first.logged("lease_lost")
 
@@ -85,7 +85,7 @@ def test_beside_a_numbered_node_every_job_runs_once(nodes: Nodes) -> None:
     numbered = nodes.start(lease_ttl=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
     start(nodes)
     push_to_all(nodes, 0)
-    wait_until(nodes.is_done, within=60)
+    wait_until(nodes.is_done)
     assert overlaps(nodes.records("start", "end", "overlap")) == []
     starts = [id for _, _, jobs, *_ in nodes.records("start") for id in jobs]
     assert sorted(starts) == sorted(IDS)
@@ -103,12 +103,12 @@ def test_old_nodes_with_numbers_beside_elastic_ones_are_safe_whoever_comes_goes_
     push_to_all(nodes, 2)
     second.kill()
     push_to_all(nodes, 3)
-    wait_until(nodes.is_done, within=60)
+    wait_until(nodes.is_done)
     old[1].send(signal.SIGTERM)
     push_to_all(nodes, 4)
     assert old[1].wait() == 0
-    wait_until(nodes.is_done, within=60)
-    wait_until(lambda: shares(nodes) == [SHARDS], within=60)
+    wait_until(nodes.is_done)
+    wait_until(lambda: shares(nodes) == [SHARDS])
     dead = {old[0].pid, second.pid}
     assert overlaps(nodes.records("start", "end", "overlap"), dead=dead) == []
     ended = Counter(id for _, _, jobs, *_ in nodes.records("end") for id in jobs)

@@ -32,10 +32,10 @@ def owned(nodes: Nodes, pid: int) -> tuple[list[int], list[int]]:
 def test_shards_of_a_node_that_never_came_are_run_by_another_and_given_back_when_it_comes(nodes: Nodes) -> None:
     push_to_all(nodes, 0)
     first = nodes.start(lease_ttl=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
-    wait_until(nodes.is_done, within=60)
+    wait_until(nodes.is_done)
     wait_until(lambda: owned(nodes, first.pid) == ([0, 1, 2, 3, 4, 5], [1, 3, 5]))
     second = nodes.start(lease_ttl=6, node={"node_number": 1, "number_of_nodes": 2}).wait_ready()
-    wait_until(lambda: owned(nodes, second.pid) == ([1, 3, 5], []), within=60)
+    wait_until(lambda: owned(nodes, second.pid) == ([1, 3, 5], []))
     wait_until(lambda: owned(nodes, first.pid) == ([0, 2, 4], []))
     push_to_all(nodes, 1)
     wait_until(nodes.is_done)
@@ -48,10 +48,10 @@ def test_a_job_that_runs_at_a_foster_ends_there_though_the_shard_is_given_back_a
     nodes._options["concurrency"] = 1  # so a job of each shard runs
     nodes.push(*({"id": id, "payload": {"gate": "go"}} for id in IDS[:20]))
     first = nodes.start(lease_ttl=6, threads_per_node=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
-    wait_until(lambda: len(nodes.records("start")) == SHARDS, within=60)
+    wait_until(lambda: len(nodes.records("start")) == SHARDS)
     second = nodes.start(lease_ttl=6, node={"node_number": 1, "number_of_nodes": 2}).wait_ready()
     wait_until(lambda: len(first.logged("foster_ended")) == SHARDS // 2)
-    wait_until(lambda: owned(nodes, second.pid) == ([1, 3, 5], []), within=60)
+    wait_until(lambda: owned(nodes, second.pid) == ([1, 3, 5], []))
     assert not nodes.records("end")
     nodes.open("go")
     wait_until(nodes.is_done)
@@ -67,7 +67,7 @@ def test_a_node_that_is_quiet_stands_in_for_nobody(nodes: Nodes) -> None:
     wait_until(lambda: node.logged("quiet"))
     push_to_all(nodes, 0)
     # The only node is asked again and again.
-    wait_until(lambda: node.logged("unowned_shards"), within=60)
+    wait_until(lambda: node.logged("unowned_shards"))
     key = f"{nodes.namespace}:unowned"
     left = nodes.app.redis().ttl(key)
     wait_until(lambda: nodes.app.redis().ttl(key) < left)
@@ -79,7 +79,7 @@ def test_a_node_that_is_quiet_stands_in_for_nobody(nodes: Nodes) -> None:
 def test_a_foster_that_is_never_idle_gives_its_shards_back_all_the_same(nodes: Nodes) -> None:
     nodes.push(*({"id": str(number), "payload": {"sleep": 0.1}} for number in range(1_800)))
     first = nodes.start(lease_ttl=6, threads_per_node=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
-    wait_until(lambda: owned(nodes, first.pid)[1] == [1, 3, 5], within=60)
+    wait_until(lambda: owned(nodes, first.pid)[1] == [1, 3, 5])
     second = nodes.start(lease_ttl=6, node={"node_number": 1, "number_of_nodes": 2}).wait_ready()
     wait_until(lambda: len(first.logged("foster_ended")) == SHARDS // 2)
     wait_until(lambda: owned(nodes, second.pid) == ([1, 3, 5], []))

@@ -61,7 +61,7 @@ def test_its_siblings_run_its_other_shards_while_its_last_job_goes_on(
     nodes.push({"id": IDS[0], "payload": {"round": 2}})
     wait_until(nodes.is_done)
     assert nodes.records("start")[-1][1] == sibling.pid
-    assert nodes.app.nodes().is_well or nodes.app.nodes().missing == [0]
+    wait_until(lambda: (now := nodes.app.nodes()).is_well or now.missing == [0])
     assert overlaps(nodes.records("start", "end", "overlap")) == []
 
 

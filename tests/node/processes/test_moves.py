@@ -58,7 +58,7 @@ def begin(nodes: Nodes, **options: Any) -> tuple[NodeProcess, list[str]]:
     first = nodes.start(threads_per_node=6, node=ELASTIC, **options).wait_ready()
     slow = some("slow", 1)
     nodes.push(*({"id": id, "payload": {"gate": "go"}} for id in slow))
-    wait_until(lambda: all(nodes.started(id) for id in slow), within=60)
+    wait_until(lambda: all(nodes.started(id) for id in slow))
     return first, slow
 
 
@@ -66,7 +66,7 @@ def strangers_run(nodes: Nodes, name: str) -> None:
     """Other ids of all shards run, whatever lasts there; what is pushed to those that run waits for them."""
     strangers = some(name)
     nodes.push(*({"id": id, "payload": {}} for id in strangers))
-    wait_until(lambda: all(nodes.ended(id) for id in strangers), within=60)
+    wait_until(lambda: all(nodes.ended(id) for id in strangers))
 
 
 def end(nodes: Nodes, slow: list[str]) -> None:
@@ -75,7 +75,7 @@ def end(nodes: Nodes, slow: list[str]) -> None:
     strangers_run(nodes, "last")
     assert not any(nodes.ended(id) for id in slow)
     nodes.open("go")
-    wait_until(nodes.is_done, within=60)
+    wait_until(nodes.is_done)
     starts = [id for _, _, jobs, *_ in nodes.records("start") for id in jobs]
     assert overlaps(nodes.records("start", "end", "overlap")) == []
     assert all(starts.count(id) == (2 if id in slow else 1) for id in starts)
@@ -85,7 +85,7 @@ def end(nodes: Nodes, slow: list[str]) -> None:
 def test_a_node_that_joins_gets_its_part_though_jobs_of_it_last(nodes: Nodes) -> None:
     first, slow = begin(nodes)
     second = nodes.start(node=ELASTIC).wait_ready()
-    wait_until(lambda: pids_of(nodes) == {first.pid, second.pid}, within=60)
+    wait_until(lambda: pids_of(nodes) == {first.pid, second.pid})
     strangers_run(nodes, "joined")
     end(nodes, slow)
     assert not first.logged("lease_lost")
@@ -96,7 +96,7 @@ def test_a_node_that_ends_hands_over_all_at_once_and_goes_when_its_jobs_are_done
     first, slow = begin(nodes, drain_timeout=600)
     second = nodes.start(node=ELASTIC).wait_ready()
     first.send(number)
-    wait_until(lambda: pids_of(nodes) == {second.pid}, within=60)
+    wait_until(lambda: pids_of(nodes) == {second.pid})
     strangers_run(nodes, "ended")
     assert first.is_running()
     end(nodes, slow)
@@ -108,12 +108,12 @@ def test_jobs_that_outlast_their_nodes_hold_keep_their_leases(nodes: Nodes) -> N
     first, slow = begin(nodes, drain_timeout=600, lease_ttl=1)
     second = nodes.start(node=ELASTIC, lease_ttl=1).wait_ready()
     first.send(signal.SIGTERM)
-    wait_until(lambda: pids_of(nodes) == {second.pid}, within=60)
+    wait_until(lambda: pids_of(nodes) == {second.pid})
     away, redis = f"{Shard(nodes.namespace, 'jobs', 0, SHARDS).prefix}away", nodes.app.redis()
     for _ in range(3):  # it is renewed again and again
         before = redis.hgetall(away)
         assert len(before) == 1
-        wait_until(lambda: redis.hgetall(away) != before, within=60)  # noqa: B023
+        wait_until(lambda: redis.hgetall(away) != before)  # noqa: B023
     strangers_run(nodes, "kept")
     end(nodes, slow)
     assert not second.logged("claim_restored")
@@ -123,10 +123,10 @@ def test_jobs_of_a_node_that_dies_after_it_has_left_run_again(nodes: Nodes) -> N
     first, slow = begin(nodes, drain_timeout=600, lease_ttl=2)
     second = nodes.start(node=ELASTIC, lease_ttl=2).wait_ready()
     first.send(signal.SIGTERM)
-    wait_until(lambda: pids_of(nodes) == {second.pid}, within=60)
+    wait_until(lambda: pids_of(nodes) == {second.pid})
     first.kill()
     nodes.open("go")
-    wait_until(nodes.is_done, within=60)
+    wait_until(nodes.is_done)
     starts = [id for _, _, jobs, *_ in nodes.records("start") for id in jobs]
     assert sorted(starts) == sorted([*slow, *slow])
     assert second.logged("claim_restored")
@@ -139,9 +139,9 @@ def test_a_job_that_outlasts_its_nodes_hold_can_be_cancelled(nodes: Nodes) -> No
     wait_until(lambda: nodes.started(id))
     second = nodes.start(node=ELASTIC).wait_ready()
     first.send(signal.SIGTERM)
-    wait_until(lambda: pids_of(nodes) == {second.pid}, within=60)
+    wait_until(lambda: pids_of(nodes) == {second.pid})
     assert nodes.worker.actions.cancel([id]) == 1
-    wait_until(lambda: nodes.records("was_cancelled"), within=60)
+    wait_until(lambda: nodes.records("was_cancelled"))
     first.wait()
     wait_until(nodes.is_done)
 
@@ -151,9 +151,9 @@ def test_a_node_that_comes_back_has_its_part_at_once(make_nodes: Callable[..., N
     slow = some("slow", 1)
     nodes.push(*({"id": id, "payload": {"gate": "go"}} for id in slow))
     first = nodes.start(threads_per_node=6, lease_ttl=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
-    wait_until(lambda: all(nodes.started(id) for id in slow), within=60)
+    wait_until(lambda: all(nodes.started(id) for id in slow))
     second = nodes.start(lease_ttl=6, node={"node_number": 1, "number_of_nodes": 2}).wait_ready()
-    wait_until(lambda: pids_of(nodes) == {first.pid, second.pid}, within=60)
+    wait_until(lambda: pids_of(nodes) == {first.pid, second.pid})
     strangers_run(nodes, "back")
     end(nodes, slow)
 
@@ -165,7 +165,7 @@ def test_a_queue_is_resharded_though_jobs_of_it_last(nodes: Nodes, counts: tuple
     second = nodes.start(node=ELASTIC).wait_ready()
     for shards_count in counts:
         nodes.worker.actions.reshard(shards_count)
-        wait_until(partial(has_shards, nodes, shards_count), within=120)
+        wait_until(partial(has_shards, nodes, shards_count))
         strangers_run(nodes, f"of-{shards_count}-")
     end(nodes, slow)
     assert not first.logged("claim_restored") and not second.logged("claim_restored")
@@ -174,11 +174,11 @@ def test_a_queue_is_resharded_though_jobs_of_it_last(nodes: Nodes, counts: tuple
 def test_jobs_that_fail_or_keep_something_do_so_though_their_shard_was_moved(nodes: Nodes) -> None:
     nodes.push({"id": "a", "payload": {"gate": "go", "failures": 1, "checkpoint": "half"}})
     first = nodes.start(threads_per_node=6, node=ELASTIC).wait_ready()
-    wait_until(lambda: nodes.is_at("go"), within=60)
+    wait_until(lambda: nodes.is_at("go"))
     nodes.worker.actions.reshard(3)
-    wait_until(lambda: first.logged("resharded"), within=120)
+    wait_until(lambda: first.logged("resharded"))
     nodes.open("go")
-    wait_until(lambda: nodes.metrics().failed == 1, within=60)
+    wait_until(lambda: nodes.metrics().failed == 1)
     nodes.worker.actions.perform_now(["a"])
-    wait_until(nodes.is_done, within=60)
+    wait_until(nodes.is_done)
     assert nodes.metrics().processed == 1

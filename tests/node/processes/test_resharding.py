@@ -74,10 +74,10 @@ def test_a_queue_is_resharded_both_ways_while_it_is_in_use(nodes: Nodes, is_elas
         wait_until(lambda: producer.rounds > 3)
         for count in (12, 3, 6):
             reshard(nodes.app.caller, nodes.namespace, "jobs", count)
-            wait_until(lambda count=count: is_settled(nodes, count), within=60)  # type: ignore[misc]
+            wait_until(lambda count=count: is_settled(nodes, count))  # type: ignore[misc]
             seen = producer.rounds
             wait_until(lambda seen=seen: producer.rounds > seen + 3)  # type: ignore[misc]
-    wait_until(nodes.is_done, within=60)
+    wait_until(nodes.is_done)
     assert layout(nodes) == Layout(1, 6, 4)
     assert overlaps(nodes.records("start", "end", "overlap")) == []
     assert all(rounds == list(range(producer.rounds)) for rounds in rounds_of(nodes).values())
@@ -104,7 +104,7 @@ def test_movers_that_die_have_heirs_and_so_have_nodes(nodes: Nodes) -> None:
                     started.append(nodes.start(lease_ttl=3, node={"is_elastic": True}))
                 time.sleep(0.02)
     assert kills > 1
-    wait_until(lambda: nodes.metrics().length == 20_000 and nodes.metrics().busy == 0, within=60)
+    wait_until(lambda: nodes.metrics().length == 20_000 and nodes.metrics().busy == 0)
     began = rounds_of(nodes)
     for id in IDS:
         first = list(dict.fromkeys(began[id]))  # what ran when its node died runs again

@@ -28,8 +28,8 @@ def work(queue, seconds):
 work("critical", 0.005)
 work("default", 0.01)
 """
-#: The share of critical, and how far off it may be.
-SHARE, OFF = 8 / 9, 0.2
+#: The share of critical is 8 / 9, and how exactly is for tests/node/test_shares.py to say, by a clock of its own.
+LEAST, MOST = 0.7, 0.98
 #: Jobs, of the other queue more than its share.
 CRITICAL, DEFAULT = 600, 150
 #: Shards are found at once, and claims are small beside what is measured.
@@ -90,7 +90,7 @@ def test_two_backlogs_share_the_threads_8_to_1_and_the_rest_goes_to_who_is_left(
         share = shop.share_of_critical(CRITICAL)
         wait_until(lambda: len(shop.ran()) == CRITICAL + DEFAULT)
         supervisor.end()
-    assert 1 - share == pytest.approx(1 - SHARE, rel=OFF)
+    assert LEAST < share < MOST
 
 
 def test_a_weight_is_followed_while_the_node_runs(shop: Shop) -> None:
@@ -98,7 +98,7 @@ def test_a_weight_is_followed_while_the_node_runs(shop: Shop) -> None:
         shop.workers["critical"].actions.set(weight=8, who="ann")
         wait_until(lambda: [node.weights for node in shop.app.nodes().nodes] == [{"critical": 8}])
         shop.push(critical=CRITICAL, default=DEFAULT)
-        assert 1 - shop.share_of_critical(CRITICAL) == pytest.approx(1 - SHARE, rel=OFF)
+        assert LEAST < shop.share_of_critical(CRITICAL) < MOST
         shop.workers["critical"].actions.unset("weight")
         wait_until(lambda: [node.weights for node in shop.app.nodes().nodes] == [{}])
         supervisor.end()

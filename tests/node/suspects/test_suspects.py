@@ -22,7 +22,7 @@ def strangers_run(nodes: Nodes, name: str) -> None:
     """Others run at once, while those still do."""
     ids = [f"{name}-{number}" for number in range(60)]
     nodes.push(*({"id": id, "payload": {}} for id in ids))
-    wait_until(lambda: {*ids} <= {id for row in nodes.records("end") for id in row[2]}, within=15)
+    wait_until(lambda: {*ids} <= {id for row in nodes.records("end") for id in row[2]})
     assert not any(nodes.ended(id) for id in LONG)
 
 

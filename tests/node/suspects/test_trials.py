@@ -13,7 +13,7 @@ from lowkiq.node.suspects.trials import Suspect, Trials
 from lowkiq.queue.call import Call
 from lowkiq.shared_page import SharedPage
 from lowkiq.tree_page import TreePage
-from tests.support import wait_until
+from tests.support import BUDGET, wait_until
 
 
 class Worker:
@@ -48,7 +48,7 @@ def test_nobody_begins_while_one_is_alone_and_all_go_on_once_it_has_ended(nodes:
     thread.start()
     assert not entered.wait(0.1)
     nodes[0].end(tried)
-    assert entered.wait(5)
+    assert entered.wait(BUDGET)
     thread.join()
 
 
@@ -66,7 +66,7 @@ def test_who_waits_for_it_waits_for_a_second_and_redis_is_told_first(nodes: list
     suspect = nodes[0].overdue()
     assert suspect
     nodes[0].share(suspect)
-    assert entered.wait(5)
+    assert entered.wait(BUDGET)
     thread.join()
 
 

@@ -52,7 +52,7 @@ class Bench:
         self.claim.start(self.runtime.page.loop_seat(1), lambda: None)
 
     def released(self) -> list[str]:
-        wait_until(lambda: self.claim.is_ended, within=10)
+        wait_until(lambda: self.claim.is_ended)
         settle = self.claim.settle_call(last=True)
         assert settle
         self.stopped = sorted(settle.outcome.stopped)
@@ -145,7 +145,7 @@ def test_tasks_that_wait_for_the_loop_when_they_may_start_no_more_do_not_begin(
     assert bench.claim.batches
     end(bench)
     second.set()
-    wait_until(lambda: bench.claim.is_ended, within=10)
+    wait_until(lambda: bench.claim.is_ended)
     assert bench.begun == []
     if settle := bench.claim.settle_call(last=True):  # of a lease that is lost nothing is said any more
         assert (sorted(settle.outcome.released), list(settle.outcome.stopped)) == (["a", "b"], [])

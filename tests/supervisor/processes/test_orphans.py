@@ -37,13 +37,13 @@ def test_term_at_any_moment_of_boot_ends_with_0_and_leaves_no_process(tmp_path: 
     assert json.loads(answer.stdout) == {"exit code 0": ROUNDS}, answer.stderr
 
 
-@pytest.mark.timeout(300 + CYCLES // 10)
+@pytest.mark.timeout(1_800)
 def test_thousands_of_ends_leave_no_zombie_and_no_descriptor(tmp_path: Path) -> None:
     with Supervised.doing("one_cycle", tmp_path, nodes=1) as supervisor:
         process = psutil.Process(supervisor.process.pid)
         cycles = tmp_path / "cycles"
         wait_until(lambda: cycles.exists() and cycles.stat().st_size > 5, "the first cycles")
-        wait_until(lambda: cycles.stat().st_size >= CYCLES, "the last cycle", within=120 + CYCLES / 20)
+        wait_until(lambda: cycles.stat().st_size >= CYCLES, "the last cycle")
         wait_until(lambda: process.num_fds() <= 16, "few descriptors")
         assert len(process.children()) <= 2, "a node, and the guardian"
         supervisor.end()

@@ -50,7 +50,7 @@ class RedisCluster(Arrangement):
         for member in self.members:
             wait_until(member.answers)
         self._introduce()
-        wait_until(self.is_well, within=60)
+        wait_until(self.is_well)
 
     def _members(self) -> list[Member]:
         return self.members

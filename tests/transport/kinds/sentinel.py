@@ -61,7 +61,7 @@ class RedisSentinel(Arrangement):
         wait_until(lambda: len(self.replicas()) == len(self.servers) - 1)
         for member in self.sentinels:
             member.start()
-        wait_until(self.is_well, within=60)
+        wait_until(self.is_well)
 
     def _members(self) -> list[Member]:
         return [*self.sentinels, *self.servers]
@@ -117,7 +117,7 @@ class RedisSentinel(Arrangement):
         """Has the sentinels replace a healthy primary, which is demoted. Returns the new one."""
         old = self.primary()
         self.sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE)
-        new: Member = wait_until(lambda: (now := self.primary()) is not old and now, within=60)
+        new: Member = wait_until(lambda: (now := self.primary()) is not old and now)
         return new
 
 

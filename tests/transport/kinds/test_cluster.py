@@ -40,7 +40,7 @@ def well(cluster: RedisCluster) -> RedisCluster:
     for member in cluster.members:
         if not member.is_running:
             cluster.restart(member)
-    wait_until(cluster.is_well, within=60)
+    wait_until(cluster.is_well)
     return cluster
 
 
@@ -104,10 +104,10 @@ def test_with_acknowledged_replicas_nothing_is_lost_when_a_primary_dies(well: Re
         for shard in (0, 1):
             key = prefix_of(load, shard)
             victim = well.kill_primary(key)
-            wait_until(lambda key=key, victim=victim: well.primary_of(key) is not victim, within=60)
+            wait_until(lambda key=key, victim=victim: well.primary_of(key) is not victim)
             well.restart(victim)  # as a replica: without one, no push is acknowledged
             load.wait_for_progress(400)
-            wait_until(well.is_well, within=60)
+            wait_until(well.is_well)
         assert load.all_live()
         outcome = load.finish()
     assert outcome[1:3] == ([], [])
@@ -170,7 +170,7 @@ def test_calls_for_a_server_that_is_away_fail_alone(app: Lowkiq, well: RedisClus
     assert isinstance(told[0], redis.ConnectionError)
     assert [None] in told
     # The new primary has never seen the scripts.
-    wait_until(lambda: node.run_all([peek([shard]) for shard in shards]) == [[None]] * 12, within=60)
+    wait_until(lambda: node.run_all([peek([shard]) for shard in shards]) == [[None]] * 12)
     node.close()
 
 
@@ -252,9 +252,9 @@ def test_events_go_on_after_a_failover_and_tell_of_a_gap(well: RedisCluster, app
         port = events._subscription._pubsub.connection.port
         dead = next(member for member in well.members if member.port == port)
         dead.kill()
-        wait_until(lambda: (event := events.next(1)) and event.kind == "gap", within=60)
+        wait_until(lambda: (event := events.next(1)) and event.kind == "gap")
         other = Lowkiq(redis_url=well.url, namespace=app.settings.namespace)
-        wait_until(well.is_well, within=60)
+        wait_until(well.is_well)
         other.worker(queue_name=worker.queue_name, shards_count=3)(lambda _: None).perform_async([{"id": 1}])
         other.close()
-        wait_until(lambda: (event := events.next(1)) and event.kind == "pushed", within=60)
+        wait_until(lambda: (event := events.next(1)) and event.kind == "pushed")

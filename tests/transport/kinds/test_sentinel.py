@@ -33,7 +33,7 @@ def well(sentinel: RedisSentinel) -> RedisSentinel:
     for member in (*sentinel.servers, *sentinel.sentinels):
         if not member.is_running:
             sentinel.restart(member)
-    wait_until(sentinel.is_well, within=60)
+    wait_until(sentinel.is_well)
     return sentinel
 
 

@@ -15,7 +15,6 @@ from lowkiq.admin.jobs.states import STATES
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Exhausted
-from lowkiq.web.snapshot import INTERVAL
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 from tests.web.conftest import Browser
@@ -42,7 +41,7 @@ def test_it_is_asked_back_done_and_shown(browser: Browser, driver: ShardDriver) 
     done = press(browser, "/queues/q/pause", reason="we count <b>")
     assert (done.status_code, done.headers["location"]) == (303, "/queues/q")
     assert "paused" in driver.names()
-    text = wait_until(lambda: "paused by" in (page := read(browser, "/queues/q").text) and page, within=10 * INTERVAL)
+    text = wait_until(lambda: "paused by" in (page := read(browser, "/queues/q").text) and page)
     assert "Resume" in text
     assert "paused" in read(browser, "/").text
     assert press(browser, "/queues/q/resume").status_code == 303
@@ -51,7 +50,7 @@ def test_it_is_asked_back_done_and_shown(browser: Browser, driver: ShardDriver) 
 
 def test_a_reason_is_shown_as_it_is(browser: Browser, driver: ShardDriver) -> None:
     driver.actions.pause("<b>we count</b>", who="ann")
-    page = wait_until(lambda: "is paused by ann" in (text := browser.get("/queues/q").text) and text, within=10)
+    page = wait_until(lambda: "is paused by ann" in (text := browser.get("/queues/q").text) and text)
     assert "&lt;b&gt;we count" in page and "<b>we count" not in page
 
 
@@ -99,7 +98,7 @@ def test_an_id_is_held_and_let_go_from_its_page(browser: Browser, driver: ShardD
 def test_held_ids_have_a_tab(browser: Browser, driver: ShardDriver) -> None:
     driver.push("b")
     driver.actions.hold(["a", "not queued"], "a customer called", who="ann")
-    wait_until(lambda: "2 held" in browser.get("/queues/q?view=held").text, within=10 * INTERVAL)
+    wait_until(lambda: "2 held" in browser.get("/queues/q?view=held").text)
     page = browser.get("/queues/q?view=held").text
     listed = page[page.index('id="listed"') :]
     assert "/queues/q/job?id=a" in listed and "/queues/q/job?id=b" not in listed
@@ -130,7 +129,7 @@ def test_the_limit_of_retries_is_the_one_that_nodes_go_by(
     browser = browse(make_web())
     assert "a failing job is tried 5 times" in read(browser, "/queues/q").text
     jobs.actions.set(max_retry_count=1, who="ann")
-    wait_until(lambda: "a failing job is tried twice" in read(browser, "/queues/q").text, within=10 * INTERVAL)
+    wait_until(lambda: "a failing job is tried twice" in read(browser, "/queues/q").text)
 
 
 def test_a_page_says_that_jobs_wait_for_a_place(browser: Browser, driver: ShardDriver) -> None:
@@ -139,7 +138,7 @@ def test_a_page_says_that_jobs_wait_for_a_place(browser: Browser, driver: ShardD
     driver.caller.run(calls.take(2, ["one 1"]))
     assert "1 of 2 running (max_running): one 1" in read(browser, "/queues/q").text
     driver.caller.run(calls.take(2, ["one 2", "one 3"]))
-    text = wait_until(lambda: "is reached" in (page := read(browser, "/queues/q").text) and page, within=10 * INTERVAL)
+    text = wait_until(lambda: "is reached" in (page := read(browser, "/queues/q").text) and page)
     assert "max_running is reached, so jobs wait: 2 of 2 running (max_running): one 2; 1 node waits for a place" in text
 
 

@@ -10,7 +10,6 @@ from starlette.applications import Starlette
 from lowkiq import Lowkiq
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.admin.resharding import read_layout
-from lowkiq.web.snapshot import INTERVAL
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 from tests.web.conftest import Browser
@@ -30,7 +29,7 @@ def test_it_is_asked_back_done_and_shown(browser: Browser, app: Lowkiq) -> None:
     assert (done.status_code, done.headers["location"]) == (303, "/queues/q")
     known = read_layout(app.caller, app.settings.namespace, "q")
     assert known is not None and known.is_moving and known.shards_count == 3
-    assert wait_until(lambda: "resharding 1 → 3" in read(browser, "/queues/q").text, within=10 * INTERVAL)
+    assert wait_until(lambda: "resharding 1 → 3" in read(browser, "/queues/q").text)
     assert "reshard" in {incident.kind for incident in read_incidents(app.caller, app.settings.namespace)}
     refused = press(browser, "/queues/q/reshard", shards="7")
     assert refused.status_code == 400 and "is being resharded from 1 to 3 shards" in Html(refused.text).text
