@@ -110,7 +110,7 @@ def test_what_was_said_of_an_earlier_hold_does_not_count_for_the_next(lease: Lea
     lease.unanswered(lost)
     lease.not_made(lost, 1)
     asked = ask(lease)
-    assert (len(asked.calls), asked.made.unheard) == (1, ()), "nothing of it is given back"
+    assert (len(asked.make_calls()), asked.made.unheard) == (1, ()), "nothing of it is given back"
     assert asked.number > held.number, "it still tells of itself by its number"
     assert lease.answered(asked, Claim("2", asked.number)), "the shard was paused before"
     lease.in_hand = ()
@@ -168,7 +168,7 @@ def test_what_is_claimed_as_the_shard_is_paused_goes_back_with_the_next_claim(le
     assert not lease.handed(Handed("1", on_its_way.number, b"a", b"", b"0"), Claim("1", 2), Thread())  # type: ignore[arg-type]
     asked = ask(lease)
     assert asked.made.unheard == (on_its_way.number,)
-    assert [call.script for call in asked.calls] == ["release", "claim"]
+    assert [call.script for call in asked.make_calls()] == ["release", "claim"]
     assert lease.answered(asked, Claim("1", asked.number))
 
 
@@ -196,9 +196,9 @@ def test_nothing_is_asked_for_of_a_shard_that_is_wanted_or_lost(lease: Lease) ->
 def test_a_claim_names_those_in_hand_and_is_closed_where_places_are_needed(lease: Lease) -> None:
     held = claim(lease)
     assert ask(lease).made.known == [held.number]
-    assert "closed" not in ask(lease).calls[-1].arguments
+    assert "closed" not in ask(lease).make_calls()[-1].arguments
     lease.places = SimpleNamespace()  # type: ignore[assignment]
-    assert "closed" in ask(lease).calls[-1].arguments
+    assert "closed" in ask(lease).make_calls()[-1].arguments
 
 
 def test_the_reply_of_a_lease_that_was_lost_is_not_run(lease: Lease) -> None:

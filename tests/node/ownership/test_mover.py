@@ -18,7 +18,7 @@ from lowkiq.node.ownership.mover import TTL, TURN, Mover
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.threads import leases_of
 from lowkiq.queue import resharding
-from lowkiq.queue.keys import RESHARDED, Layout
+from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.layouts import opened
 from lowkiq.shared_page import DeadNode
 from tests.node.driven import acquire, pool_of, runtime_of
@@ -259,7 +259,7 @@ class Follower:
         self.following({"q": layout, "other": layout})
 
 
-MOVING, MOVED = Layout(RESHARDED, 3, 2, 2, 1), Layout(RESHARDED, 3, 2)
+MOVING, MOVED = Layout(LAYOUT_VERSION, 3, 2, 2, 1), Layout(LAYOUT_VERSION, 3, 2)
 
 
 @pytest.fixture
