@@ -2,12 +2,12 @@
 Every name in Redis, and the layout: which keys a shard has and what is in them, told by a number, so that an older
 Lowkiq never writes into what a newer one keeps otherwise than it knows.
 
-The text of a layout is in `ns:queues` for each queue, and in `meta` of each shard: "1:24" has 24 shards. push, acquire,
+The text of a layout is in `ns:queues` for each queue, and in `meta` of each shard: "2:24" has 24 shards. push, acquire,
 claim and the actions of operators compare it with their own in the script that writes. settle, renew, release and
 abandon need not: they are refused to whoever has lost the lease.
 
-Of a queue that was resharded it names the generation of its shards, "1:48:2", whose keys carry {queue@2:7}. While
-shards are being moved, the queue's text names those they come from as well, "1:48:2:5:1", and a shard that is moved has
+Of a queue that was resharded it names the generation of its shards, "2:48:2", whose keys carry {queue@2:7}. While
+shards are being moved, the queue's text names those they come from as well, "2:48:2:5:1", and a shard that is moved has
 ":moved" behind the layout it has moved to, for good.
 """
 
@@ -21,7 +21,7 @@ from lowkiq.queue.unreadable import quoted
 from lowkiq.version import VERSION
 
 #: The layout that this Lowkiq writes. A change that an older one could not work with raises it by one.
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 #: What is behind the layout to which a shard has moved, in the place of its own (shard.lua).
 MOVED: Final = ":moved"
 #: What is behind the name of a node that owns such a shard to move it.
@@ -45,19 +45,26 @@ class Layout(NamedTuple):
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
-        """Later versions may say more behind another colon. Raises ValueError for what is no layout."""
-        match = re.fullmatch(rb"([0-9]{1,9}):([0-9]{1,9})(?::(.*))?", text, re.DOTALL)
-        version, shards_count = (int(match[1]), int(match[2])) if match else (0, 0)
+        """
+        Later versions may say more behind another colon, and who writes it by hand may say the number of shards alone.
+        Raises ValueError for what is no layout.
+        """
+        match = re.fullmatch(rb"(?:([0-9]{1,9}):)?([0-9]{1,9})(?::(.*))?", text, re.DOTALL)
+        version, shards_count = (int(match[1] or LAYOUT_VERSION), int(match[2])) if match else (0, 0)
         if version > LAYOUT_VERSION and 1 <= shards_count <= MOST_SHARDS:
             return cls(version, shards_count)
         if not match or not 1 <= shards_count <= MOST_SHARDS or version != LAYOUT_VERSION:
-            raise ValueError(f"{quoted(text, 60)} is no layout, like 1:5 with a shards_count from 1 to {MOST_SHARDS:,}")
-        more = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,9})|:moved)?", match[3] or b"1")
+            raise ValueError(
+                f"{quoted(text, 60)} is no layout, like 2:5, with a shards_count from 1 to {MOST_SHARDS:,}"
+            )
+        more = re.fullmatch(
+            rb"([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,9})|:moved)?", b"1" if match[3] is None else match[3]
+        )
         generation, old_count, old_generation = (int(part or 0) for part in more.groups()) if more else (0, 0, 0)
         is_moving = 1 <= old_count <= MOST_SHARDS and 1 <= old_generation < generation
         is_plain = old_count == old_generation == 0 and (generation > 1 or match[3] is None)
         if not is_moving and not is_plain:
-            raise ValueError(f"{quoted(text, 60)} is no layout of a queue that was resharded, like 1:48:2")
+            raise ValueError(f"{quoted(text, 60)} is no layout of a queue that was resharded, like 2:48:2")
         return cls(version, shards_count, generation, old_count, old_generation)
 
     @property

@@ -57,7 +57,7 @@ def register(app: Lowkiq, **queues: Any) -> None:
 def test_code_and_redis_agree(app: Lowkiq, examine: Examine) -> None:
     serve(app)
     serve(app, "new")
-    register(app, q="1:1")
+    register(app, q="2:1")
     agreed, unknown = examine(queue_checks.shards_count)
     assert (agreed.level, agreed.says) == ("ok", "shards_count agrees with Redis: q")
     assert (unknown.level, unknown.says) == ("note", "not in Redis yet, the first push or node makes them: new")
@@ -65,7 +65,7 @@ def test_code_and_redis_agree(app: Lowkiq, examine: Examine) -> None:
 
 def test_another_shards_count_than_code_begins_with_is_said(app: Lowkiq, examine: Examine) -> None:
     serve(app)
-    register(app, q="1:24")
+    register(app, q="2:24")
     (found,) = examine(queue_checks.shards_count)
     assert found.level == "warning"
     assert found.says == "queue q has 24 shards, whatever shards_count 1 its code begins with"
@@ -83,15 +83,15 @@ def test_a_newer_layout_is_a_problem_told_once(app: Lowkiq, examine: Examine) ->
     assert examine(queue_checks.shards_count) == []
     (found,) = examine(queue_checks.layouts)
     assert found.level == "problem"
-    assert found.says == f"queue q has layout 2, this Lowkiq {VERSION} writes layout 1"
+    assert found.says == f"queue q has layout 3, this Lowkiq {VERSION} writes layout 2"
     assert found.do == "upgrade it: a newer Lowkiq has taken the queue over"
 
 
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        ("2:2", "queue q (shard 1) has layout 2"),
-        ("1:3", "shard 1 of queue q was written with shards_count 3, the queue has 2"),
+        ("3:2", "queue q (shard 1) has layout 3"),
+        ("2:3", "shard 1 of queue q was written with shards_count 3, the queue has 2"),
     ],
 )
 def test_a_shard_with_a_layout_of_its_own(app: Lowkiq, examine: Examine, layout: str, says: str) -> None:
@@ -104,7 +104,7 @@ def test_a_shard_with_a_layout_of_its_own(app: Lowkiq, examine: Examine, layout:
 
 def test_what_waits_for_its_own_run_is_not_late(app: Lowkiq, examine: Examine) -> None:
     serve(app)
-    register(app, q="1:1")
+    register(app, q="2:1")
     tell_health(app)
     lease = run_beside(ShardDriver(app))
     assert levels(examine(queue_checks.late)) == []
@@ -118,7 +118,7 @@ def test_a_queue_that_nobody_serves(app: Lowkiq, make_app: Callable[..., Lowkiq]
     theirs = make_app()
     serve(theirs, "theirs").perform_async([{"id": 1}])
     serve(theirs, "empty")
-    register(app, empty="1:1")
+    register(app, empty="2:1")
     (found,) = examine(queue_checks.unserved)
     assert found.level == "warning" and found.says.startswith("queue theirs has 1 jobs, no worker")
     assert not examine(queue_checks.unserved, has_app=False)
@@ -272,7 +272,7 @@ def test_payloads_larger_than_redis_takes(make_app: Callable[..., Lowkiq]) -> No
 
 def test_blocked_jobs_are_a_problem(app: Lowkiq, examine: Examine) -> None:
     serve(app)
-    register(app, q="1:1")
+    register(app, q="2:1")
     shard = ShardDriver(app, "q", 0, 1)
     shard.push("a", perform_in=PAST)
     lease = shard.lease()
@@ -302,7 +302,7 @@ def test_a_weight_of_a_queue_that_no_node_runs_is_a_warning(app: Lowkiq, examine
 
 def test_a_limit_that_limits_nothing_is_noted(app: Lowkiq, examine: Examine) -> None:
     app.worker(queue_name="q", shards_count=2, concurrency=3)(lambda _: None)
-    register(app, q="1:2")
+    register(app, q="2:2")
     calls = QueuePlaces(app.settings.namespace, "q", "one", 15)
     app.caller.run(calls.take(7, ["one 1"]))
     (found,) = examine(queue_checks.limits)

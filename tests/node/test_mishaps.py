@@ -217,11 +217,11 @@ def test_a_splitter_that_fails_later_leaves_new_shards_to_others_until_it_works(
     app = make_app(build_splitter=build)
     q = app.worker(queue_name="q", shards_count=1)(lambda batch: None)
     runtime = runtime_of(app)
-    runtime.layouts["q"] = Layout(1, 1)
+    runtime.layouts["q"] = Layout(2, 1)
     leases = leases_of(runtime, q)
     pools = dict.fromkeys(leases, pool_of(runtime, *leases))
     following = Following(runtime, pools, [], lambda: None)
-    layouts = {"q": Layout(1, 3, 2)}
+    layouts = {"q": Layout(2, 3, 2)}
     following(layouts)
     fresh = [lease for lease in pools if lease not in leases]
     assert len(fresh) == 3
@@ -416,7 +416,7 @@ def test_a_lasting_thread_ends_when_its_work_does(app: Lowkiq) -> None:
 def test_a_clockwork_whose_declarations_fail_goes_on(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
     app.worker(queue_name="q", shards_count=1)(lambda batch: None)
     runtime = runtime_of(app)
-    runtime.layouts["q"] = Layout(1, 1)
+    runtime.layouts["q"] = Layout(2, 1)
     monkeypatch.setattr("lowkiq.node.chores.declarations.Declarations.look", failing(Hasty("of a codec")))
     clockwork = Clockwork(runtime, [])
     clockwork.start()

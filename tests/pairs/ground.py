@@ -31,7 +31,7 @@ class Ground:
         self.rig, self.caller = rig, rig.caller
         self.clock = rig.clock
         self.book = Book(is_equal_last=is_equal_last)
-        self.layout = Layout(1, SHARDS)
+        self.layout = Layout(2, SHARDS)
         self.leases: dict[str, Lease] = {}
         #: Claims that outlive their owner's hold of the shard.
         self.away: list[Hand] = []

@@ -50,7 +50,7 @@ class ReshardWorld:
         self.app, self.caller, self.random = app, app.caller, random
         self.namespace = app.settings.namespace
         opened(self.caller, self.namespace, {QUEUE: old})
-        self.layout = self.first = Layout(1, old)
+        self.layout = self.first = Layout(2, old)
         self.pushed: dict[str, list[bytes]] = {}
         self.performed: dict[str, list[bytes]] = {}
         self.deaths: dict[str, list[bytes]] = {}

@@ -53,7 +53,7 @@ def fill(app: Lowkiq, worker: type[Worker[Any]]) -> None:
     opened(app.caller, app.settings.namespace, {"q": 2})
     worker.perform_async([{"id": id, "payload": n, "tags": [id]} for id in IDS[:3] for n in range(2)])
     for index in range(2):
-        shard = Shard(app.settings.namespace, "q", index, Layout(1, 2))
+        shard = Shard(app.settings.namespace, "q", index, Layout(2, 2))
         owned = app.caller.run(shard.acquire("node", 600, 9))
         assert isinstance(owned, Owned)
         claim = app.caller.run(shard.claim("node", owned.epoch, 1, 9, 9, bytes))

@@ -211,7 +211,7 @@ def test_another_layout_is_refused(shard):
     shard.push("a")
     for script, words in (("hold", ["{}", "a"]), ("let_go", ["a"])):
         with pytest.raises(ShardsCountMismatch):
-            shard.caller.run(Call(script, [shard.prefix.decode()], ["1:7", *words], int))
+            shard.caller.run(Call(script, [shard.prefix.decode()], ["2:7", *words], int))
 
 
 def test_it_works_when_memory_is_full(own_app):

@@ -118,7 +118,7 @@ def test_an_abandoned_lease_lasts_to_its_end(shard):
 @pytest.mark.parametrize("is_resharded", [False, True])
 def test_epochs_rise_though_a_failover_has_lost_the_last_lease(app, clock, is_resharded):
     """The owner of whom the new primary knows nothing may have written to a database under its epoch."""
-    shard = ShardDriver(app, shards_count=Layout(1, 4, 2) if is_resharded else 4)
+    shard = ShardDriver(app, shards_count=Layout(2, 4, 2) if is_resharded else 4)
     if is_resharded:
         shard.caller.run(_feed(shard, 5))
     shard.lease("a").release()
@@ -136,7 +136,7 @@ def test_epochs_rise_though_a_failover_has_lost_the_last_lease(app, clock, is_re
 
 def test_epochs_are_those_of_the_clock_again_soon_after_a_reshard(app, clock):
     """A Redis that loses everything begins anew with its clock: databases must not refuse it for long."""
-    shard = ShardDriver(app, shards_count=Layout(1, 4, 2))
+    shard = ShardDriver(app, shards_count=Layout(2, 4, 2))
     shard.caller.run(_feed(shard, 5))
     lease = shard.lease("a")
     ahead = int(lease.epoch) - clock.now
@@ -148,7 +148,7 @@ def test_epochs_are_those_of_the_clock_again_soon_after_a_reshard(app, clock):
 
 
 def test_an_epoch_is_above_those_of_an_old_shard_whose_clock_was_set_back(app, clock):
-    shard = ShardDriver(app, shards_count=Layout(1, 4, 2))
+    shard = ShardDriver(app, shards_count=Layout(2, 4, 2))
     mover = clock.now + 86_400_000_000
     shard.caller.run(_feed(shard, mover))
     before = shard.lease("a")

@@ -88,7 +88,7 @@ def test_too_many_tracked_ids_are_refused(shard, monkeypatch):
 
 def test_a_listener_hears_what_happens_and_others_pay_nothing(shard):
     shard.app.queues()
-    shard.redis.hset(f"{shard.app.settings.namespace}:queues", "q", "1:1")
+    shard.redis.hset(f"{shard.app.settings.namespace}:queues", "q", "2:1")
     lease = shard.lease("n1")
     with shard.app.events("q", kinds=["pushed", "started", "failed", "done"], ids=["a"]) as events:
         events.next(0.2)
@@ -113,7 +113,7 @@ def test_a_listener_hears_what_happens_and_others_pay_nothing(shard):
 
 
 def test_a_broken_connection_is_a_gap_and_an_async_listener_hears_it(shard):
-    shard.redis.hset(f"{shard.app.settings.namespace}:queues", "q", "1:1")
+    shard.redis.hset(f"{shard.app.settings.namespace}:queues", "q", "2:1")
 
     async def listen():
         with shard.app.events("q") as events:
@@ -130,7 +130,7 @@ def test_a_broken_connection_is_a_gap_and_an_async_listener_hears_it(shard):
 
 
 def test_a_shard_whose_node_is_lost_is_told_of_whatever_ids_are_asked_for(shard):
-    shard.redis.hset(f"{shard.app.settings.namespace}:queues", "q", "1:1")
+    shard.redis.hset(f"{shard.app.settings.namespace}:queues", "q", "2:1")
     with shard.app.events("q", kinds=["death", "lease_lost", "restored"], ids=["other"]) as events:
         events.next(0.2)
         shard.push("a", b"p", 1.0, PAST)

@@ -241,9 +241,9 @@ def test_jobs_can_be_deleted_buried_and_cancelled_meanwhile(shard):
 def test_another_layout_is_refused(shard):
     shard.push("a")
     with pytest.raises(ShardsCountMismatch):
-        shard.caller.run(Call("pause", [shard.prefix.decode()], ["1:7", "{}"], list))
+        shard.caller.run(Call("pause", [shard.prefix.decode()], ["2:7", "{}"], list))
     with pytest.raises(ShardsCountMismatch):
-        shard.caller.run(Call("resume", [shard.prefix.decode()], ["1:7"], list))
+        shard.caller.run(Call("resume", [shard.prefix.decode()], ["2:7"], list))
     assert "paused" not in shard.names()
 
 

@@ -635,7 +635,7 @@ def test_a_number_that_a_queue_can_not_have_is_refused(app, count, says):
     world = ReshardWorld(app, 2, Random(1))
     with pytest.raises(SettingsError, match=says):
         world.begin(count)
-    assert world.known() == Layout(1, 2)
+    assert world.known() == Layout(2, 2)
 
 
 def test_a_number_by_which_too_many_would_wait_is_refused(app):
@@ -655,7 +655,7 @@ def test_another_number_is_refused_until_it_is_over_and_the_same_one_changes_not
         world.begin(5)
     world.end_move()
     world.begin(4)
-    assert world.layout == Layout(1, 4, 2)
+    assert world.layout == Layout(2, 4, 2)
 
 
 def test_an_unknown_queue_is_refused(app):

@@ -100,7 +100,7 @@ class Coming(NamedTuple):
 def coming(app: Lowkiq) -> Coming:
     caller, namespace = app.caller, app.settings.namespace
     opened(caller, namespace, {"q": 1})
-    caller.run(push_call(Shard(namespace, "q", 0, Layout(1, 1)), [EncodedJob(ID.encode(), b"1")], once()))
+    caller.run(push_call(Shard(namespace, "q", 0, Layout(2, 1)), [EncodedJob(ID.encode(), b"1")], once()))
     layout = resharding.begin(caller, namespace, "q", 2)
     route = Route.of(namespace, "q", layout, 0)
     mover = caller.run(route.acquire("mover", 600, 9, [], is_marked=False))

@@ -161,7 +161,7 @@ def test_what_the_new_primary_does_not_know_of_is_not_pushed_to(service: Service
     app = Lowkiq(redis_url=service.url, namespace="reshard")
     worker = app.worker(queue_name="q", shards_count=1)(lambda _: None)
     old, new = service.servers
-    for server, layout in ((old, "1:1:2"), (new, "1:1")):
+    for server, layout in ((old, "2:1:2"), (new, "2:1")):
         server.ask("HSET", "reshard:queues", "q", layout)
     worker.perform_async([{"id": 1, "payload": 1}])
     assert old.ask("HLEN", "reshard:{q@2:0}:payloads") == 1
@@ -179,13 +179,13 @@ def test_what_the_new_primary_does_not_know_of_is_not_pushed_to(service: Service
 def test_nor_by_who_awaits_after_a_loss(own_redis_server: RedisServer) -> None:
     app = Lowkiq(redis_url=own_redis_server.url, namespace="awaited")
     worker = app.worker(queue_name="q", shards_count=1)(lambda _: None)
-    own_redis_server.ask("HSET", "awaited:queues", "q", "1:1:2")
+    own_redis_server.ask("HSET", "awaited:queues", "q", "2:1:2")
 
     async def push() -> None:
         await worker.aperform_async([{"id": 1, "payload": 1}])
         await worker.aperform_async([{"id": 1, "payload": 2}])
         assert own_redis_server.ask("HLEN", "awaited:{q@2:0}:payloads") == 1
-        own_redis_server.ask("HSET", "awaited:queues", "q", "1:1")
+        own_redis_server.ask("HSET", "awaited:queues", "q", "2:1")
         own_redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         await worker.aperform_async([{"id": 2, "payload": 2}])
 

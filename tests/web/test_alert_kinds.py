@@ -54,7 +54,7 @@ def stands_still(app: Lowkiq) -> None:
     open_queue(app).push("1", perform_in=4e9)
     beat(app)
     namespace = app.settings.namespace
-    app.redis().hset(keys.queues(namespace), "q", "1:1")
+    app.redis().hset(keys.queues(namespace), "q", "2:1")
     began = reshard(app.caller, namespace, "q", 2).began_at
     app.redis().hset(keys.resharding(namespace, "q"), mapping={"began_at": began - 120, "moved_at": began - 120})
 

@@ -78,7 +78,7 @@ def test_a_queue_is_resharded_both_ways_while_it_is_in_use(nodes: Nodes, is_elas
             seen = producer.rounds
             wait_until(lambda seen=seen: producer.rounds > seen + 3)  # type: ignore[misc]
     wait_until(nodes.is_done)
-    assert layout(nodes) == Layout(1, 6, 4)
+    assert layout(nodes) == Layout(2, 6, 4)
     assert overlaps(nodes.records("start", "end", "overlap")) == []
     assert all(rounds == list(range(producer.rounds)) for rounds in rounds_of(nodes).values())
     metrics = nodes.metrics()

@@ -209,15 +209,15 @@ def test_a_version_takes_over_what_a_dead_node_of_the_other_had_in_hand(
 
 
 def move(nodes: Nodes) -> None:
-    """As a Lowkiq of layout 2 would."""
+    """As a Lowkiq of layout 3 would."""
     redis = nodes.app.redis()
     for shard in range(3):
-        redis.hset(f"{nodes.namespace}:{{jobs:{shard}}}:meta", "layout", "2:3")
-    redis.hset(f"{nodes.namespace}:queues", "jobs", "2:3")
+        redis.hset(f"{nodes.namespace}:{{jobs:{shard}}}:meta", "layout", "3:3")
+    redis.hset(f"{nodes.namespace}:queues", "jobs", "3:3")
 
 
 def test_an_older_node_leaves_a_queue_that_is_moved_alone_and_refuses_to_boot_for_it_alone(nodes: Nodes) -> None:
-    refusal = f"queue jobs has layout 2, this Lowkiq {VERSION} writes layout 1: upgrade it"
+    refusal = f"queue jobs has layout 3, this Lowkiq {VERSION} writes layout 2: upgrade it"
     node = nodes.start().wait_ready()
     nodes.push({"id": "a", "payload": {}, "perform_in": 4e9})
     move(nodes)

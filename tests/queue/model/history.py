@@ -26,7 +26,7 @@ from tests.queue.model.read_state import bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
-RIGHT, WRONG, OLD, WRONG_AND_OLD = "1:1", "1:2", "0:1", "0:2"
+RIGHT, WRONG, OLD, WRONG_AND_OLD = "2:1", "2:2", "1:1", "1:2"
 IDS = ("a", "b", "c", "d")
 #: Payloads that several pushes share, and what could be taken for something else.
 COMMON = (b"", b"p", b"1:q", b"*", b":")

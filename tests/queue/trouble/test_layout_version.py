@@ -21,7 +21,7 @@ from lowkiq.version import VERSION
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 from tests.web.node_health import tell_health
 
-REFUSAL = f"^queue q has layout 2, this Lowkiq {VERSION} writes layout 1: upgrade it$"
+REFUSAL = f"^queue q has layout 3, this Lowkiq {VERSION} writes layout 2: upgrade it$"
 
 
 @pytest.fixture
@@ -31,32 +31,32 @@ def namespace(app):
 
 @pytest.fixture
 def newer_shard(app, monkeypatch):
-    """The same shard as a Lowkiq sees it that writes layout 2."""
+    """The same shard as a Lowkiq sees it that writes layout 3."""
     with monkeypatch.context() as patch:
-        patch.setattr(keys, "LAYOUT_VERSION", 2)
+        patch.setattr(keys, "LAYOUT_VERSION", 3)
         return ShardDriver(app)
 
 
 @pytest.fixture
 def moved(shard):
-    """A shard with a job queued, one that failed, one in the morgue and one later; all moved to layout 2."""
+    """A shard with a job queued, one that failed, one in the morgue and one later; all moved to layout 3."""
     shard.push("queued", perform_in=FUTURE)
     for id in ("failed", "dead"):
         shard.push(id, perform_in=PAST)
     lease = shard.lease("node")
     lease.claim()
     lease.settle(failed=[("failed", 0, 60.0, "boom")], exhausted=[("dead", "boom", "bury")])
-    shard.redis.hset(shard.key("meta"), "layout", "2:1")
+    shard.redis.hset(shard.key("meta"), "layout", "3:1")
     return lease
 
 
 def test_a_layout_names_its_version():
-    assert Layout(1, 24).text == "1:24"
-    assert Layout.parse(b"1:24") == Layout(1, 24)
+    assert Layout(2, 24).text == "2:24"
+    assert Layout.parse(b"2:24") == Layout(2, 24)
 
 
 def test_a_later_layout_may_say_more():
-    assert Layout.parse(b"2:24:by-month") == Layout(2, 24)
+    assert Layout.parse(b"3:24:by-month") == Layout(3, 24)
 
 
 WRITES = {
@@ -88,7 +88,7 @@ def test_an_older_writer_is_refused_and_changes_nothing(moved, write):
 @pytest.mark.parametrize("write", sorted(WRITES.keys() - {"push", "acquire", "acquire as the owner", "claim"}))
 def test_operators_with_the_wrong_shards_count_change_nothing(app, moved, write):
     """I8, for them too."""
-    moved.driver.redis.hset(moved.driver.key("meta"), "layout", "1:1")
+    moved.driver.redis.hset(moved.driver.key("meta"), "layout", "2:1")
     before = moved.driver.dump()
     moved.driver = ShardDriver(app, shards_count=2)
     with pytest.raises(ShardsCountMismatch, match="set shards_count = 1"):
@@ -106,8 +106,8 @@ def test_layouts_are_compared_as_numbers(shard):
 def test_a_queue_of_any_name_is_named(app):
     shard = ShardDriver(app, queue="a.b-c_d")
     shard.push("a")
-    shard.redis.hset(shard.key("meta"), "layout", "2:1")
-    with pytest.raises(NewerLayout, match=r"^queue a\.b-c_d has layout 2,"):
+    shard.redis.hset(shard.key("meta"), "layout", "3:1")
+    with pytest.raises(NewerLayout, match=r"^queue a\.b-c_d has layout 3,"):
         shard.push("b")
 
 
@@ -116,7 +116,7 @@ def test_a_lease_does_not_outlive_the_move_of_its_shard(shard, newer_shard):
     shard.push_all(*((id, b"p", 1.0, PAST) for id in "abc"))
     old = shard.lease("old", ttl=0.001)
     old.claim()
-    shard.redis.hset(shard.key("meta"), "layout", "2:1")
+    shard.redis.hset(shard.key("meta"), "layout", "3:1")
     assert newer_shard.try_acquire("new", dead=["old"]).restored == 3
     before = shard.dump()
     for settle in (lambda: old.ack("a"), lambda: old.fail("b"), lambda: old.exhaust("c"), lambda: old.spoil("a", b"p")):
@@ -131,7 +131,7 @@ def test_a_lease_does_not_outlive_the_move_of_its_shard(shard, newer_shard):
 
 def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
     newer_shard.push("a")
-    assert shard.redis.hget(shard.key("meta"), "layout") == b"2:1"
+    assert shard.redis.hget(shard.key("meta"), "layout") == b"3:1"
     with pytest.raises(NewerLayout):
         shard.push("b")
     assert newer_shard.push("b") == (1, 0)
@@ -186,14 +186,14 @@ def test_scripts_that_write_into_a_shard_look_at_its_layout_first(name):
 
 
 def test_an_older_one_does_not_open_a_newer_queue(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "2:5")
+    app.redis().hset(keys.queues(namespace), "q", "3:5")
     with pytest.raises(NewerLayout, match=REFUSAL):
         raise opened(app.caller, namespace, {"q": 5})["q"]
-    assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
+    assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"3:5"}
 
 
 def test_a_push_to_a_newer_queue_is_refused_and_writes_nothing(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "2:5")
+    app.redis().hset(keys.queues(namespace), "q", "3:5")
     worker = app.worker(queue_name="q")(lambda payloads_by_id: None)
     with pytest.raises(NewerLayout, match=REFUSAL) as caught:
         worker.perform_async([{"id": "a"}])
@@ -205,7 +205,7 @@ def test_a_queue_is_moved_while_its_producer_lives(app, namespace):
     worker = app.worker(queue_name="q", shards_count=1)(lambda payloads_by_id: None)
     worker.perform_async([{"id": "a"}])
     shard = ShardDriver(app)
-    shard.redis.hset(shard.key("meta"), "layout", "2:1")
+    shard.redis.hset(shard.key("meta"), "layout", "3:1")
     before = shard.dump()
     with pytest.raises(NewerLayout, match=REFUSAL):
         worker.perform_async([{"id": "b"}])
@@ -213,13 +213,13 @@ def test_a_queue_is_moved_while_its_producer_lives(app, namespace):
 
 
 def test_a_queue_is_followed_whatever_number_of_shards_code_begins_with(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "1:5")
-    assert opened(app.caller, namespace, {"q": 6}) == {"q": Layout(1, 5)}
-    assert app.redis().hget(keys.queues(namespace), "q") == b"1:5"
+    app.redis().hset(keys.queues(namespace), "q", "2:5")
+    assert opened(app.caller, namespace, {"q": 6}) == {"q": Layout(2, 5)}
+    assert app.redis().hget(keys.queues(namespace), "q") == b"2:5"
 
 
 def test_newer_queues_are_known_with_their_shards(app, namespace):
-    app.redis().hset(keys.queues(namespace), mapping={"new": "2:5", "old": "1:3"})
+    app.redis().hset(keys.queues(namespace), mapping={"new": "3:5", "old": "2:3"})
     assert app.queues() == {"new": 5, "old": 3}
     assert app.metrics()["new"].length == 0
 

@@ -148,7 +148,7 @@ def test_every_operation_is_asked_for_in_these_tests(document):
 )
 def test_an_answer_is_what_the_document_says(app, shard, browser, document, operation, path, body):
     method, _, description = described(document)[operation]
-    app.redis().hset(keys.queues(app.settings.namespace), "q", "1:1")
+    app.redis().hset(keys.queues(app.settings.namespace), "q", "2:1")
     bulk = bulks.new_bulk(app.caller, app.settings.namespace, "q", "bury", Match("due"), 1)
     authorization = {"authorization": f"Bearer {TOKEN}"}
     options = {"json": body} if body is not None else {}

@@ -9,7 +9,7 @@ from lowkiq.queue import keys
 
 def know(app) -> int:
     """Makes the queue known, as a push does."""
-    app.redis().hset(keys.queues(app.settings.namespace), "q", "1:1")
+    app.redis().hset(keys.queues(app.settings.namespace), "q", "2:1")
     return 1
 
 
