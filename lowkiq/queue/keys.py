@@ -54,12 +54,9 @@ class Layout(NamedTuple):
         if version > LAYOUT_VERSION and 1 <= shards_count <= MOST_SHARDS:
             return cls(version, shards_count)
         if not match or not 1 <= shards_count <= MOST_SHARDS or version != LAYOUT_VERSION:
-            raise ValueError(
-                f"{quoted(text, 60)} is no layout, like 2:5, with a shards_count from 1 to {MOST_SHARDS:,}"
-            )
-        more = re.fullmatch(
-            rb"([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,9})|:moved)?", b"1" if match[3] is None else match[3]
-        )
+            raise ValueError(f"{quoted(text, 60)} is no layout, like 2:5 with 5 shards, of at most {MOST_SHARDS:,}")
+        rest = b"1" if match[3] is None else match[3]
+        more = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,9})|:moved)?", rest)
         generation, old_count, old_generation = (int(part or 0) for part in more.groups()) if more else (0, 0, 0)
         is_moving = 1 <= old_count <= MOST_SHARDS and 1 <= old_generation < generation
         is_plain = old_count == old_generation == 0 and (generation > 1 or match[3] is None)

@@ -229,7 +229,7 @@ class _Poll:
         self._seen: dict[str, ShardMetrics] = {}  # by prefix
         self._next_shard = 0
         self._meter = Meter(backend)
-        self._look = Look(backend.caller, backend.namespace, backend.thresholds)
+        self._look = Look(backend.caller, backend.namespace, backend.thresholds, marks=True)
         self._alone = threading.Lock()
         #: Prefix of a shard → when its numbers were read.
         self._read_at: dict[str, float] = {}

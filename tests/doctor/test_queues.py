@@ -242,7 +242,8 @@ def test_a_node_is_told_of(
 def test_a_job_that_takes_hours(app: Lowkiq, examine: Examine) -> None:
     busy = ThreadHealth(name="t", queue="q", shard=3, ids=["\x1b1"], jobs=1, seconds=9000.0)
     tell_health(app, threads=[busy, ThreadHealth(name="u")])
-    (found,) = examine(node_checks.long_jobs)
+    stuck, found = examine(node_checks.long_jobs)
+    assert stuck.level == "warning" and found.level == "note"
     assert found.says.endswith("has been at shard 3 of q for 2.5 h: \\x1b1")
 
 

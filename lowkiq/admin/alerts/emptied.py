@@ -44,7 +44,8 @@ class Loss(msgspec.Struct, frozen=True):
 class Marker:
     """What this process knows of the marker, and has seen beside it."""
 
-    def __init__(self, caller: Caller, namespace: str) -> None:
+    def __init__(self, caller: Caller, namespace: str, *, is_writer: bool) -> None:
+        self._is_writer = is_writer
         self._caller, self._key, self._told = caller, keys.marker(namespace), keys.emptied(namespace)
         self._known: bytes | None = None
         self._seen: Loss | None = None
@@ -71,7 +72,7 @@ class Marker:
             loss = msgspec.structs.replace(self._seen, at=at)
             self._caller.commands([("SET", self._told, msgspec.json.encode(loss), "NX")])
             told = told or msgspec.json.encode(loss)
-        if marker is None and queues:
+        if marker is None and queues and self._is_writer:
             marker = secrets.token_hex(8).encode()
             self._caller.commands([("SET", self._key, marker, "NX")])
             (marker,) = self._caller.read([("GET", self._key)], None)

@@ -75,9 +75,14 @@ class State(Nodes, frozen=True, kw_only=True):
 
 
 class Look:
-    """Looks for alerts, again and again: beside what its caller has read it costs three round trips."""
+    """
+    Looks for alerts, again and again: beside what its caller has read it costs three round trips.
 
-    def __init__(self, caller: Caller, namespace: str, thresholds: Thresholds) -> None:
+    Args:
+        marks: it marks a Redis as one that was seen (emptied.py). Who looks once writes nothing.
+    """
+
+    def __init__(self, caller: Caller, namespace: str, thresholds: Thresholds, *, marks: bool = False) -> None:
         self._caller, self._namespace, self._thresholds = caller, namespace, thresholds
         self._notes = Notes(caller, namespace)
         self._gone = Gone(caller, namespace)
@@ -85,7 +90,7 @@ class Look:
         self._waiting: Mapping[str, Waiting] = {}
         #: Queue → how far away the end of its rate's line was, of the last minutes (monotonic).
         self._ends: dict[str, list[tuple[float, float]]] = {}
-        self._marker = Marker(caller, namespace)
+        self._marker = Marker(caller, namespace, is_writer=marks)
         #: When this looked last, when any node was there then, and when Redis was back (monotonic).
         self._looked_at = self._had_nodes_at = self._back_at = float("-inf")
         self._config: Mapping[str, str | None] = {}

@@ -59,7 +59,7 @@ class Housekeeping:
         self._may_check_server, self._volatile_eviction = True, runtime.settings.volatile_eviction
         self._known: dict[str, Layout] = {}
         self._shards: Sequence[Shard] = ()
-        self._look = Look(runtime.caller, runtime.namespace, Thresholds.of(runtime.settings))
+        self._look = Look(runtime.caller, runtime.namespace, Thresholds.of(runtime.settings), marks=True)
         self._moves = Moves(runtime.caller, runtime.namespace)
         self._watch = Watch[Shard](self._caller, lambda shard: shard, HOLDING)
         #: Complaints that the log has, and that still stand.

@@ -27,7 +27,7 @@ class Watcher:
 
     def __init__(self, app: Lowkiq) -> None:
         self.app = app
-        self.look = Look(app.caller, app.settings.namespace, Thresholds(persistence=0))
+        self.look = Look(app.caller, app.settings.namespace, Thresholds(persistence=0), marks=True)
 
     def __call__(self) -> list[Alert]:
         caller, namespace = self.app.caller, self.app.settings.namespace

@@ -31,7 +31,7 @@ def test_a_job_that_waits_for_its_own_run_says_so(browser, lease):
     assert "inf" not in text.replace("in flight", "").casefold().split()
     lease.settle(1, rest="ack")
     text = read(browser, PATH + "hot").text
-    assert "Due; it is the first in shard 0" in text
+    assert "Due; it is the first, and all 2 threads of node 0 are busy: q has 2." in text
     assert "Performed by" not in text
 
 
@@ -54,7 +54,7 @@ def test_a_claimed_job_of_which_no_beat_tells_comes_next(browser, driver, lease)
 
 def test_a_due_job_behind_several_tells_what_runs(browser, driver, lease):
     driver.push("new")
-    found = "Due; it is the first in shard 0, which has been at hot for 12 s and slow for 11 s."
+    found = "Due; it is the first, and all 2 threads of node 0 are busy: q has 2."
     assert found in read(browser, PATH + "new").text
 
 

@@ -18,7 +18,7 @@ LIVE = {"x_lowkiq_live": "tick"}
 def test_an_empty_redis_is_told_as_such(browser):
     page = read(browser, "/")
     assert "No queue yet" in page.text
-    assert "No node has been heard of" in page.text
+    assert "No node is there: nothing runs" in page.text
     assert "No history yet" in page.text
 
 
