@@ -128,7 +128,8 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    gc.unfreeze = lambda: None
+    # What a test makes, and leaves, is looked at: with its files it would stay for good.
+    gc.freeze = gc.unfreeze = lambda: None
 
 
 def _room(item: pytest.Item) -> str:

@@ -171,8 +171,9 @@ class Supervised:
 
     def is_gone(self) -> bool:
         """True if no process of it is left."""
-        readable, _, _ = select.select([self._alive], [], [], 0)
-        return bool(readable) and os.read(self._alive, 1) == b""
+        poll = select.poll()
+        poll.register(self._alive, select.POLLIN)
+        return bool(poll.poll(0)) and os.read(self._alive, 1) == b""
 
     def nothing_is_left(self) -> bool:
         """Wait until no process of it is left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -29,6 +30,8 @@ SOURCES = os.pathsep.join([str(ROOT), str(ROOT / "supervisor")])
 LOWKIQ = ("-c", "from lowkiq.cli import main; main()")
 SUPERVISOR = ("-c", "from lowkiq_supervisor.entry import main; main()")
 HOST = "127.0.0.1"
+#: Has the collector leave alone what there is, or not, which no node in a process of tests does (conftest.py).
+FREEZE, UNFREEZE = gc.freeze, gc.unfreeze
 #: Seconds that a condition may take: nearly all that a test has (pyproject.toml). What should be so at some time is
 #: waited for, however slow the machine is at that moment; how fast it is, is a benchmark's to say.
 BUDGET = 250.0

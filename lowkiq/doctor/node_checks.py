@@ -27,7 +27,7 @@ def present(subject: Subject) -> Iterator[Verdict]:
         yield note("no node has been heard of for half a minute")
         return
     yield ok(f"{len(found.nodes) - len(found.late)} nodes live")
-    yield from of_alerts(subject, "late", "vanished", *RULES, level=OTHERS_STAND_IN)
+    yield from of_alerts(subject, "late", "vanished", "trouble", "memory", *RULES, level=OTHERS_STAND_IN)
 
 
 def numbers(subject: Subject) -> Iterator[Verdict]:

@@ -120,7 +120,8 @@ def unserved(subject: Subject) -> Iterator[Verdict]:
 
 
 def unowned(subject: Subject) -> Iterator[Verdict]:
-    """Jobs that are due, or were in hand, where nobody is; and queues that nodes leave alone."""
+    """Jobs that are lost, jobs that are due, or were in hand, where nobody is; and queues that nodes leave alone."""
+    yield from of_alerts(subject, "emptied")
     if subject.nodes.unowned and not subject.nodes.nodes:
         yield from of_alerts(subject, "no nodes", level="warning")
         return
@@ -131,7 +132,7 @@ def late(subject: Subject) -> Iterator[Verdict]:
     """Jobs that wait although their shard has a node."""
     limit = subject.settings.alert_lag
     served = [shard for shard in subject.shards if shard.lease_rest > 0 and shard.due_in is not None]
-    alerts = of_alerts(subject, "late queue", level="warning")
+    alerts = of_alerts(subject, "late queue", "rate", level="warning")
     is_told = alerts or any(alert.queues for alert in subject.alerts)  # by the alert of a node that is away
     yield from alerts
     if served and limit and not is_told:

@@ -149,6 +149,8 @@ class SignalInbox:
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
 
     def __enter__(self) -> SignalInbox:
         # The interpreter writes to the socket from C, even between select's last look and its sleep. A full buffer
@@ -258,7 +260,7 @@ class SignalInbox:
 
     def wait(self, timeout: float) -> list[int]:
         """The signals that have arrived, after at most `timeout` seconds."""
-        select.select([self._reader], [], [], timeout)
+        self._poll.poll(max(timeout, 0) * 1000)  # a process may have more descriptors than `select` knows
         return self.take()
 
     def take(self) -> list[int]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from lowkiq.admin.jobs.reader import BEHIND, BLOCKED
+from lowkiq.admin.jobs.reader import BEHIND, BLOCKED, HELD
 from lowkiq.errors import LowkiqError
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.keys import NEVER
@@ -47,7 +47,7 @@ class ShardView(NamedTuple):
             if found is None:
                 return None
             entry, error = found, state.errors.get(id, "")
-            waits = BEHIND if entry.waits else b"payloads"
+            waits = HELD if where == "queue" and id in self.model.state.held else BEHIND if entry.waits else b"payloads"
             holder = b"claim" if where == "claim" else BLOCKED if entry.blocked else waits
         order = lowest_first(entry.payloads)[:most]
         return [

@@ -9,6 +9,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from tests.mutation.table import ROOT, Mutant
+from tests.support import FREEZE, UNFREEZE
 
 
 class Functions:
@@ -16,9 +17,11 @@ class Functions:
 
     def __init__(self) -> None:
         self._of_file: dict[str, list[FunctionType]] = defaultdict(list)
+        UNFREEZE()  # else it knows nothing of what was imported for the tests
         for found in gc.get_objects():
             if type(found) is FunctionType and found.__code__.co_filename.startswith(str(ROOT)):
                 self._of_file[found.__code__.co_filename].append(found)
+        FREEZE()
 
     def patch(self, mutant: Mutant) -> None:
         """Raises ValueError for a mistake that is in no function, or in none that is loaded."""

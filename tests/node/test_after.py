@@ -71,7 +71,7 @@ def test_somebody_has_a_waiting_job_run(shop: Shop) -> None:
     burst(shop.app)
     (held,) = shop.reports.queries.held()
     assert held.waits == Waits(1, 1, (("orders", "bad"),))
-    assert by_whom(held) == ": it waits for orders bad; 0 of 1 are done"
+    assert by_whom(held) == ": it waits for 1 of 1 job: orders bad"
     assert shop.reports.actions.let_go(["report"]) == 0, "nobody holds it"
     assert shop.reports.actions.stop_waiting(["report"]) == 1
     burst(shop.app)
@@ -266,7 +266,7 @@ def test_to_let_go_of_a_hold_does_not_end_a_wait(waiting: Shop) -> None:
     assert actions.hold(["report"], "a customer called", who="ann") == 1
     (held,) = waiting.reports.queries.held()
     assert held.by_person
-    assert by_whom(held) == " by ann: a customer called; it also waits for orders bad; 0 of 1 are done"
+    assert by_whom(held) == " by ann: a customer called; it also waits for 1 of 1 job: orders bad"
     assert actions.let_go(["report"]) == 1
     assert actions.let_go(["report"]) == 0
     goes_on_waiting(waiting)

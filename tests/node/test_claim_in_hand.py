@@ -234,7 +234,7 @@ def test_what_has_moved_meanwhile_is_told_to_its_new_homes(hand: Hand) -> None:
     hand.claim.leave(hand.now[0] + 15)
     sent = hand.settle(last=True)
     assert sent
-    assert hand.claim.settled(sent, [Moved("2:3:1")]) is None
+    assert hand.claim.settled(sent, [Moved("2:3")]) is None
     assert hand.claim.is_in_transit
     assert hand.claim.unsettled == list("abcd"), "all is to be said again"
     assert {id for home in hand.claim.homes.all for id in home.ids or ()} == set("abcd")

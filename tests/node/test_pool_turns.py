@@ -49,6 +49,7 @@ class Member:
     def __init__(self, name: str, pool: Pool) -> None:
         self.name, self.roused, self.rested = name, 0, 0
         self.during: Any = lambda: None
+        self.is_leaving = False
         pool.join(self)  # type: ignore[arg-type]
 
     def rest(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from lowkiq import Lowkiq
 from lowkiq.node.leases.lease import Lease
 from tests.node.driven import burst
+from tests.support import FREEZE
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
 
@@ -41,13 +42,15 @@ def test_the_collector_leaves_what_boot_has_made_alone_until_the_node_ends(
     """Else claimed jobs make it look at all modules again and again, which costs a third of a node's speed."""
     frozen, ends = gc.get_freeze_count(), list[None]()
     made = [[number] for number in range(10_000)]
+    monkeypatch.setattr(gc, "freeze", FREEZE)
     monkeypatch.setattr(gc, "unfreeze", lambda: ends.append(None))  # the tests' own objects stay frozen
     assert seen_by_a_job(app)[0] >= frozen + len(made)
     assert len(ends) == 1
 
 
-def test_the_collector_leaves_the_shards_of_a_node_alone(app: Lowkiq) -> None:
+def test_the_collector_leaves_the_shards_of_a_node_alone(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand of them are most of what there is."""
+    monkeypatch.setattr(gc, "freeze", FREEZE)
     seen: list[bool] = []
     worker = app.worker(queue_name="jobs")(
         lambda batch: seen.append(any(isinstance(known, Lease) for known in gc.get_objects()))

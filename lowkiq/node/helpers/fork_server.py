@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import threading
@@ -17,7 +16,7 @@ from lowkiq.errors import ForkServerDied
 from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers import helper_process, server_process
-from lowkiq.node.helpers.helper import Helper, HelperEnded, describe
+from lowkiq.node.helpers.helper import Helper, HelperEnded, describe, is_readable
 from lowkiq.process.signals import held
 from lowkiq.settings import Settings
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
@@ -124,7 +123,7 @@ class ForkServer:
                 self._retired.remove((helper, until))
                 helper.kill()  # with what its jobs have started
                 self._close(helper)
-        if not self._is_closed and select.select([self._control], [], [], 0)[0]:
+        if not self._is_closed and is_readable(self._control):
             self.died()
 
     def died(self) -> HelperEnded:

@@ -83,7 +83,7 @@ class Helper:
 
     def wait_for_end(self, seconds: float) -> bool:
         """Waits at most so many seconds for one that ends by itself. Returns whether it has."""
-        return not self._is_leaving or self._is_closed or _is_readable(self._status, seconds)
+        return not self._is_leaving or self._is_closed or is_readable(self._status, seconds)
 
     def kill(self) -> None:
         """Kills it with all that its jobs have started."""
@@ -98,7 +98,7 @@ class Helper:
 
     def has_ended(self) -> int | None:
         """The exit code of one that has died while it had nothing to do; None: it lives."""
-        if not _is_readable(self._status):
+        if not is_readable(self._status):
             return None
         return self._read_status()
 
@@ -214,7 +214,8 @@ def describe(code: int) -> str:
     return f"exited with status {code}" if code >= 0 else killed_by(-code)
 
 
-def _is_readable(end: socket.socket, seconds: float = 0) -> bool:
+def is_readable(end: socket.socket, seconds: float = 0) -> bool:
+    """Waits at most so many seconds for something to come, or for the other end to close. Returns whether it did."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
     return bool(poll.poll(max(seconds, 0) * 1000))
