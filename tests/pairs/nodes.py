@@ -60,11 +60,11 @@ class Nodes(Ground):
         self.ghosts = [*self.ghosts[-3:], Lease(shard, lease.node, lease.epoch, lease.number, {
             number: hand for number, hand in lease.hands.items() if hand not in taken
         }, is_lost=True)]  # fmt: skip
-        for hand in lease.hands.values():
-            if hand in taken:
-                self.away.append(hand)
-                continue
-            for id in [id for id in hand.jobs if self.book.of(id).claim == hand.key]:
+        self.away += taken
+        kept = {hand.key for hand in self.away}
+        # Its other claims, also one that it has settled, if a failover has lost that.
+        for id, record in list(self.book.records.items()):
+            if record.claim and record.claim[:2] == (shard.prefix, lease.epoch) and record.claim not in kept:
                 self.book.returned(id)
                 self.over(id, "released")
         return result

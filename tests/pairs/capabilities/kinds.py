@@ -65,6 +65,6 @@ class Kinds(Capability):
             self.world.tell(f"{lease.node} releases {hand.number}: {result}")
             if isinstance(result, Released):
                 lease.hands.pop(hand.number)
-                for id in hand.jobs:
+                for id in [id for id in hand.jobs if self.world.book.of(id).claim == hand.key]:
                     self.world.book.returned(id)
                     self.world.over(id, "released")
