@@ -123,6 +123,14 @@ class Outcome(NamedTuple):
     #: What follows from jobs that are done: the id that each is of, and its record (letters.py).
     letters: Sequence[tuple[str, bytes]] = ()
 
+    @property
+    def is_more_than_acked(self) -> bool:
+        """True if it tells of anything else than jobs that are done, which nothing follows from."""
+        return any((
+            self.released, self.failed, self.exhausted, self.snoozed, self.spoiled, self.limited, self.crashed,
+            self.letters,
+        ))  # fmt: skip
+
     def of(self, ids: Collection[str] | None) -> Outcome:
         """What it says of these; of all, if that is None."""
         if ids is None:

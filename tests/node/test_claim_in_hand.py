@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from lowkiq import Bury, Lowkiq, Snooze, Worker, clock
+from lowkiq import Bury, Lowkiq, Snooze, Worker, clock, current
 from lowkiq.errors import Moved
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
@@ -25,6 +25,7 @@ from lowkiq.queue.keys import Layout
 from lowkiq.queue.rates import Unit
 from lowkiq.queue.shard import Failure, Shard
 from tests.node.driven import acquire, runtime_of, thread_of
+from tests.pairs.rig import dump, restore
 
 
 class Hand:
@@ -104,7 +105,32 @@ def test_each_outcome_is_told_until_it_is_confirmed_and_not_again(hand: Hand) ->
     assert (hand.settle(), hand.claim.unsettled, hand.claim.waits_since) == (None, [], None)
     last = hand.settle(last=True)
     assert last
-    assert (last.outcome.rest, last.outcome.failed, last.outcome.exhausted) == ("ack", (), ())
+    assert (last.outcome.rest, last.outcome.failed, last.outcome.exhausted) == ("release", (), ())
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), Bury("no"), Snooze(5), None])
+def test_what_a_failover_has_lost_of_jobs_that_are_not_plainly_done_runs_again(
+    hand: Hand, error: Exception | None
+) -> None:
+    """The end of the claim would take it for done: it would be lost, or what follows from it."""
+    client = hand.app.redis()
+    hand.does = {"a": fail(error) if error else lambda: current().then(hand.worker, [{"id": "e"}])}
+    hand.perform()
+    before = dump(client)
+    assert hand.confirm(hand.settle())
+    restore(client, before)
+    assert not hand.claim.is_plainly_done
+    assert hand.confirm(hand.settle(last=True))
+    assert "a" in {id.decode() for id in client.hkeys(f"{hand.lease.shard.prefix}payloads")}
+
+
+def test_what_is_plainly_done_needs_no_name(hand: Hand) -> None:
+    hand.perform()
+    assert hand.confirm(hand.settle())
+    assert hand.claim.is_plainly_done
+    last = hand.settle(last=True)
+    assert last
+    assert last.outcome.rest == "ack"
 
 
 def test_what_comes_while_a_settle_is_on_its_way_is_told_with_the_next(hand: Hand) -> None:

@@ -87,6 +87,9 @@ class Capability:
     def on_left(self, id: str, how: str) -> None:
         """What was queued of an id was taken away by a person: deleted, buried …"""
 
+    def on_failover(self) -> None:
+        """Redis goes on with what it had; nodes and programs, which know what they do, have noticed."""
+
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def heal(self) -> None:

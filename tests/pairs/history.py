@@ -128,12 +128,13 @@ def _round(world: World) -> bool:
     has_done = False
     hands = world.hands()
     outcomes = [world.outcome_of(hand, None) for hand in hands]
+    sent = [_as_nodes_do(hand, outcome) for hand, outcome in zip(hands, outcomes, strict=True)]
     calls = [
-        hand.lease.shard.settle(hand.lease.node, hand.lease.epoch, hand.number, _as_nodes_do(hand, outcome))
-        for hand, outcome in zip(hands, outcomes, strict=True)
+        hand.lease.shard.settle(*hand.lease.owner, hand.number, each) for hand, each in zip(hands, sent, strict=True)
     ]
-    for hand, outcome, result in zip(hands, outcomes, world.run_all(calls), strict=True):
-        world.heard_of_settle(hand, outcome, result)
+    for hand, outcome, each, result in zip(hands, outcomes, sent, world.run_all(calls), strict=True):
+        ended = outcome._replace(acked=world.rest_of(hand)) if each.rest == "ack" else outcome
+        world.heard_of_settle(hand, ended, result)
         has_done = True
     for one in world.capabilities:
         has_done = one.work() or has_done
@@ -154,7 +155,7 @@ def _as_nodes_do(hand: Hand, outcome: Outcome) -> Outcome:
     """They name no job where all are done, unless something follows."""
     if outcome.letters:
         return outcome
-    return Outcome(rest="ack", has_several=any(len(job.payloads) > 1 for job in hand.jobs.values()))
+    return Outcome(rest="ack", has_several=hand.has_several)
 
 
 def _nothing_is_stuck(world: World) -> None:

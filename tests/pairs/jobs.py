@@ -79,6 +79,7 @@ class Hand:
     jobs: dict[str, Taken] = field(default_factory=dict)
     #: The claim, as it was made.
     key: ClaimKey = ("", "", 0)
+    has_several: bool = False
 
     def __post_init__(self) -> None:
         if not self.key[0]:

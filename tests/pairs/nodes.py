@@ -60,11 +60,11 @@ class Nodes(Ground):
         self.ghosts = [*self.ghosts[-3:], Lease(shard, lease.node, lease.epoch, lease.number, {
             number: hand for number, hand in lease.hands.items() if hand not in taken
         }, is_lost=True)]  # fmt: skip
-        for hand in lease.hands.values():
-            if hand in taken:
-                self.away.append(hand)
-                continue
-            for id in [id for id in hand.jobs if self.book.of(id).claim == hand.key]:
+        self.away += taken
+        kept = {hand.key for hand in self.away}
+        # Its other claims, also one that it has settled, if a failover has lost that.
+        for id, record in list(self.book.records.items()):
+            if record.claim and record.claim[:2] == (shard.prefix, lease.epoch) and record.claim not in kept:
                 self.book.returned(id)
                 self.over(id, "released")
         return result
@@ -164,14 +164,15 @@ class Nodes(Ground):
             hand.jobs[job.id] = Taken(
                 payloads, job.retry_count, job.perform_in, job.checkpoint, job.tags, bool(found.crowds), self.now
             )
+        hand.has_several = any(len(job.payloads) > 1 for job in hand.jobs.values())
         lease.hands[hand.number] = hand
         for id in hand.jobs:
             for capability in self.capabilities:
                 capability.on_started(hand, id)
         return hand
 
-    def release_claim(self, lease: Lease, number: int) -> None:
-        """Gives back a claim of which a node knows nothing."""
+    def release_claim(self, lease: Lease, number: int) -> bool:
+        """Gives back a claim that has not run, or of which a node knows nothing. Returns whether it was taken back."""
         result = self.run(lease.shard.release(lease.node, lease.epoch, number, "claim"))
         self.tell(f"{lease.node} gives back {number}: {told(result)}")
         if isinstance(result, Released):
@@ -179,6 +180,7 @@ class Nodes(Ground):
             for id in [id for id, record in self.book.records.items() if record.claim == claim]:
                 self.book.returned(id)
                 self.over(id, "released")
+        return isinstance(result, Released)
 
     def settle(self, random: Random) -> None:
         if hands := self.hands():
@@ -216,6 +218,12 @@ class Nodes(Ground):
             self.lose(lease)
         return result
 
+    def rest_of(self, hand: Hand) -> list[str]:
+        """Those that a settle ends which names none: also what was settled before, if a failover has lost that."""
+        known = {id for one in self.hands() if one.key == hand.key for id in one.jobs}
+        lost = [id for id, record in self.book.records.items() if record.claim == hand.key and id not in known]
+        return [*hand.jobs, *lost]
+
     def _is_away(self, hand: Hand) -> bool:
         return any(one is hand for one in self.away)
 
@@ -227,10 +235,12 @@ class Nodes(Ground):
         self.away = [one for one in self.away if one is not hand]
         for home in homes.all:
             lease = Lease(home.shard, hand.lease.node, hand.lease.epoch, is_lost=True)
-            self.away.append(Hand(lease, home.number, {id: hand.jobs[id] for id in home.ids or ()}, hand.key))
+            self.away.append(
+                Hand(lease, home.number, {id: hand.jobs[id] for id in home.ids or ()}, hand.key, hand.has_several)
+            )
 
     def _settled(self, hand: Hand, outcome: Outcome) -> None:
-        known = {id for id in hand.jobs if self.book.of(id).claim == hand.key}
+        known = {id for id, record in self.book.records.items() if record.claim == hand.key}
         self.acked_now = known & set(outcome.acked)
         over: dict[str, str] = {}
         for id, how, payload in fates(outcome):

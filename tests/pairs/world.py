@@ -105,3 +105,5 @@ class World(Nodes):
         self.sent = []  # what came to the old primary does not come to the new one
         for one, state in zip(self.capabilities, states, strict=True):
             one.state = copy.deepcopy(state)
+        for one in self.capabilities:
+            one.on_failover()

@@ -150,6 +150,8 @@ class ClaimInHand(ABC):
         self.waits_since: float | None = clock.monotonic() if claim.spoiled else None
         #: None of its jobs runs, or will: the next settle is its last. On a thread it is settled only then.
         self.is_ended = True
+        #: Redis was told more than that jobs are done. A failover may lose that, so none is taken for done unnamed.
+        self._names_all = False
         #: Its shard was paused, or left: not even a task that was made for it begins.
         self.is_resting = False
         #: Its shard was left: when its own lease ends, if that is not renewed (monotonic). -inf: it is lost.
@@ -393,8 +395,8 @@ class ClaimInHand(ABC):
         """True if it has ended, and all there is to say of it is that every job is done, and had one payload."""
         with self._lock:
             return self.is_ended and self._is_ours and not (
-                self.has_unstarted or self._has_several or self._released or self._failed or self._exhausted
-                or self._snoozed or self._crashed or self._limited or self._spoiled or self._letters
+                self.has_unstarted or self._names_all or self._has_several or self._released or self._failed
+                or self._exhausted or self._snoozed or self._crashed or self._limited or self._spoiled or self._letters
             )  # fmt: skip
 
     def finish_call(self, following: int) -> Call[Settled | None]:
@@ -412,6 +414,7 @@ class ClaimInHand(ABC):
         outcome = sent.outcome
         with self._lock:
             self._forget_done(sent.done)
+            self._names_all = self._names_all or outcome.is_more_than_acked
             # What came since stays.
             del self._released[: len(outcome.released)]
             del self._failed[: len(outcome.failed)]
@@ -535,8 +538,11 @@ class ClaimInHand(ABC):
         return bool(self._done_jobs() or self._spoiled or self._released or self._limited or self._failed)
 
     def _outcome(self, *, last: bool) -> Outcome:
-        """News for Redis. With `last` the claim ends: jobs that are done, or never ran, are its rest, and not named."""
-        rest: Rest = "keep" if not last else "release" if self.has_unstarted else "ack"
+        """
+        News for Redis. With `last` the claim ends: jobs that are done, or never ran, are its rest, and not named. Where
+        a failover may have lost more than that, those that are done are named, and the rest goes back.
+        """
+        rest: Rest = "keep" if not last else "release" if self.has_unstarted or self._names_all else "ack"
         # Letters are of jobs that are named.
         done = self._done_jobs() if rest != "ack" or self._letters else ()
         now = clock.monotonic() if self._limited else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from lowkiq.after import names_in
+from lowkiq.after import OPEN, names_in
 from lowkiq.batch import Batch as RealBatch
 from lowkiq.errors import BeingResharded, LowkiqError, Moved
 from lowkiq.job import EncodedJob, NewJob, Pushed
@@ -15,7 +15,6 @@ from tests.pairs.waiting import Waiting
 
 LAST = "e"
 OTHERS = ("a", "b", "c", "d")
-OPEN = ":open"
 
 
 class Batch(Waiting):
@@ -59,7 +58,8 @@ class Batch(Waiting):
     def close(self, random: Random) -> None:
         if self.open_one is not None:
             batch, self.open_one, self.is_closing = self.open_one, None, True
-            self.wait_for(LAST, self.ids) if self._waits() else None
+            waits = self.name_of_open in self.state["waits"].get(LAST, ())
+            self.wait_for(LAST, self.ids) if waits else None
             try:
                 batch.__exit__(None, None, None)
             except (BeingResharded, Moved) as error:
@@ -68,16 +68,26 @@ class Batch(Waiting):
                 return
             except LowkiqError as error:
                 self.world.tell(f"close: {error}")
+                assert not waits, f"batch: {LAST} waits for {self.name_of_open}, and its end is refused"
+                return
             self.world.tell(f"close {sorted(self.ids)}")
-            self.state["waits"].get(LAST, set()).discard(OPEN)
+            for which in ("waits", "kept"):
+                self.state[which].get(LAST, set()).discard(self.name_of_open)
             self.look()
-
-    def _waits(self) -> bool:
-        return OPEN in self.state["waits"].get(LAST, ())
 
     def heal(self) -> None:
         for _ in range(3):
             self.close(Random(0))
+
+    def free(self) -> None:
+        """
+        A batch stays open whose end a failover has lost, or which came while the job at the end was deleted, and could
+        be put back: a person ends it.
+        """
+        super().free()
+        if any(name.startswith(OPEN) for name in self.state["waits"].get(LAST, ())):
+            self.world.act("stop_waiting", "held", [LAST])
+            del self.state["waits"][LAST]
 
     # ── what the batch asks of the application ──────────────────────────────────────────────────────────────────────
 
@@ -93,9 +103,10 @@ class Batch(Waiting):
 
     def _queue_last(self, job: EncodedJob) -> None:
         self.world.producer.push([job])
-        self.world.tell(f"open a batch: {LAST}={self.row.payload!r}, after {names_in(job.after)}")
+        (self.name_of_open,) = names_in(job.after)
+        self.world.tell(f"open a batch: {LAST}={self.row.payload!r}, after {self.name_of_open}")
         self.world.accept([self.row])
-        self.wait_for(LAST, {OPEN})
+        self.wait_for(LAST, {self.name_of_open})
 
     def wait(self, job: EncodedJob, batch: str, others: list[str], *, is_all: bool) -> bool:
         found = self.world.producer._wait(job, batch, others, is_all=is_all)  # once: its patience is the real clock's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from lowkiq.queue.shard import Outcome, Released, Settled
+from lowkiq.queue.shard import Outcome, Settled
 from tests.pairs.capability import Capability
 
 
@@ -27,15 +27,14 @@ class Kinds(Capability):
             hand = random.choice(hands)
             if any(each.letters(hand, id) for each in self.world.capabilities for id in hand.jobs):
                 return  # what follows is named with its job
-            result = self.world.run(hand.lease.shard.settle(
-                hand.lease.node, hand.lease.epoch, hand.number, Outcome(rest="ack")
-            ))  # fmt: skip
-            self.world.heard_of_settle(hand, Outcome(acked=list(hand.jobs)), result)
+            lease, rest = hand.lease, Outcome(rest="ack", has_several=hand.has_several)
+            result = self.world.run(lease.shard.settle(*lease.owner, hand.number, rest))
+            self.world.heard_of_settle(hand, Outcome(acked=self.world.rest_of(hand)), result)
 
     def finish(self, random: Random) -> None:
         """A thread ends its claim and asks for the next in one call."""
         world = self.world
-        hands = [hand for hand in world.own_hands() if all(len(job.payloads) == 1 for job in hand.jobs.values())]
+        hands = [hand for hand in world.own_hands() if not hand.has_several]
         if not hands:
             return
         hand = random.choice(hands)
@@ -46,8 +45,9 @@ class Kinds(Capability):
         result = world.run(lease.shard.finish(lease.node, lease.epoch, hand.number, lease.number))
         world.tell(f"{lease.node} finishes {hand.number}: {result}")
         if isinstance(result, Settled):
-            assert result.acked == len(hand.jobs), f"finish has told of {result.acked} of {len(hand.jobs)}"
-            world.heard_of_settle(hand, Outcome(acked=list(hand.jobs)), result)
+            rest = world.rest_of(hand)
+            assert result.acked == len(rest), f"finish has told of {result.acked} of {len(rest)}"
+            world.heard_of_settle(hand, Outcome(acked=rest), result)
         elif result is None:  # the usual way: a settle, and a claim of that number
             lease.number -= 1
             world.settle_hand(hand, Outcome(acked=list(hand.jobs)))
@@ -61,10 +61,5 @@ class Kinds(Capability):
         if hands := self.world.own_hands():
             hand = random.choice(hands)
             lease = hand.lease
-            result = self.world.run(lease.shard.release(lease.node, lease.epoch, hand.number, "claim"))
-            self.world.tell(f"{lease.node} releases {hand.number}: {result}")
-            if isinstance(result, Released):
+            if self.world.release_claim(lease, int(hand.number)):
                 lease.hands.pop(hand.number)
-                for id in hand.jobs:
-                    self.world.book.returned(id)
-                    self.world.over(id, "released")

@@ -12,8 +12,6 @@ from tests.pairs.rig import NAMESPACE
 
 #: Seconds for which a place is had: longer than a history, and shorter than all of it is worked off.
 KEPT = 30 * 86_400.0
-#: Seconds for which a place is had: longer than a history, and shorter than all of it is worked off.
-KEPT = 30 * 86_400.0
 #: Rounds in which somebody may get no place, and nobody anything to do.
 TURNS = 6
 
@@ -92,6 +90,18 @@ class Places(Capability):
         self.unused.clear()
         places = {node: QueuePlaces(NAMESPACE, QUEUE, node, KEPT) for node in given}
         self.world.run_all([places[node].take(self.most, (), some) for node, some in given.items()])
+
+    def on_failover(self) -> None:
+        """Nodes keep the places that they have. What runs under one that is lost runs on beside the others."""
+        held = [*self.used.values(), *((node, place) for node, places in self.has.items() for place in places)]
+        lost: set[str] = set()
+        for node in sorted({node for node, _ in held}):
+            places = QueuePlaces(NAMESPACE, QUEUE, node, KEPT)
+            gone = self.world.run(places.keep(self.most, [place for owner, place in held if owner == node]))
+            lost.update(gone)
+            self.world.tell(f"{node} keeps its places, but for {gone}")
+        self.used = {key: value for key, value in self.used.items() if value[1] not in lost}
+        self.has = {node: [place for place in places if place not in lost] for node, places in self.has.items()}
 
     def on_started(self, hand: Hand, id: str) -> None:
         if hand.key in self.used:
