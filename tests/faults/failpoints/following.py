@@ -33,7 +33,7 @@ ASK_AGAIN = 0.1
 ASKED_WITHIN = 200.0
 #: Keys that stay for good.
 LASTING = {
-    "queues", "nodes", *(f"{{{queue}:{index}}}:{name}" for queue in ("jobs", "follow") for index in (0, 1)
+    "queues", "nodes", "marker", *(f"{{{queue}:{index}}}:{name}" for queue in ("jobs", "follow") for index in (0, 1)
                          for name in ("meta", "owner", "recurring", "recurs", "recur_last")),
 }  # fmt: skip
 

@@ -58,11 +58,11 @@ TOLD_WITHIN = 200.0
 NUMBERS, FIRST_OF_NODE = {"first": 2, "second": 4}, {"first": 1, "second": 3}
 MORGUE = {"fails": {1, 2}, "undecodable": {666}, "buries itself": {1, 2}}
 #: Keys that stay for good; all others must have a time to live.
-LASTING = ("queues", "nodes", "{jobs:0}:meta", "{jobs:0}:owner", "{jobs:1}:meta", "{jobs:1}:owner")
+LASTING = ("queues", "nodes", "marker", "{jobs:0}:meta", "{jobs:0}:owner", "{jobs:1}:meta", "{jobs:1}:owner")
 #: The number of shards that the queue is given where it moves, and what stays then.
 MOVED_TO = 3
 LASTING_MOVED = (
-    "queues", "nodes", "{jobs:0}:meta", "{jobs:1}:meta",
+    "queues", "nodes", "marker", "{jobs:0}:meta", "{jobs:1}:meta",
     *(f"{{jobs@2:{index}}}:{name}" for index in range(MOVED_TO) for name in ("meta", "owner")),
 )  # fmt: skip
 
