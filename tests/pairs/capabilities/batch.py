@@ -15,7 +15,6 @@ from tests.pairs.waiting import Waiting
 
 LAST = "e"
 OTHERS = ("a", "b", "c", "d")
-OPEN = ":open"
 
 
 class Batch(Waiting):
@@ -59,7 +58,8 @@ class Batch(Waiting):
     def close(self, random: Random) -> None:
         if self.open_one is not None:
             batch, self.open_one, self.is_closing = self.open_one, None, True
-            self.wait_for(LAST, self.ids) if self._waits() else None
+            for others in self._waiting(batch):
+                others.update(self.ids)
             try:
                 batch.__exit__(None, None, None)
             except (BeingResharded, Moved) as error:
@@ -68,16 +68,29 @@ class Batch(Waiting):
                 return
             except LowkiqError as error:
                 self.world.tell(f"close: {error}")
+                assert not self._waiting(batch), f"batch: {LAST} waits for it, and it is refused"
+                return
             self.world.tell(f"close {sorted(self.ids)}")
-            self.state["waits"].get(LAST, set()).discard(OPEN)
+            for others in self._waiting(batch):
+                others.discard(batch._name)
             self.look()
 
-    def _waits(self) -> bool:
-        return OPEN in self.state["waits"].get(LAST, ())
+    def _waiting(self, batch: RealBatch) -> list[set[str]]:
+        """What the last job waits for, queued or dead, if that is this batch among others."""
+        kept = [self.state["kept"].get((name, LAST, "revived"), set()) for name in ("waits", "named")]
+        every = [self.state[name].get(LAST, set()) for name in ("waits", "named")] + kept
+        return [others for others in every if batch._name in others]
 
     def heal(self) -> None:
         for _ in range(3):
             self.close(Random(0))
+
+    def free(self) -> None:
+        """Somebody has it run which was put away as its batch ended, and is back: nobody else knows of it any more."""
+        super().free()
+        if any(one.startswith(":") for one in self.state["waits"].get(LAST, ())):
+            self.world.act("stop_waiting", "held", [LAST])
+            del self.state["waits"][LAST]
 
     # ── what the batch asks of the application ──────────────────────────────────────────────────────────────────────
 
@@ -95,7 +108,7 @@ class Batch(Waiting):
         self.world.producer.push([job])
         self.world.tell(f"open a batch: {LAST}={self.row.payload!r}, after {names_in(job.after)}")
         self.world.accept([self.row])
-        self.wait_for(LAST, {OPEN})
+        self.wait_for(LAST, set(names_in(job.after)))
 
     def wait(self, job: EncodedJob, batch: str, others: list[str], *, is_all: bool) -> bool:
         found = self.world.producer._wait(job, batch, others, is_all=is_all)  # once: its patience is the real clock's
