@@ -14,7 +14,7 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.push_calls import push_apart_call, push_call
 from lowkiq.queue.rates import Unit, rate_call
-from lowkiq.queue.resharding import Route
+from lowkiq.queue.resharding import Reach, Route
 from lowkiq.queue.senders import Stamp
 from lowkiq.queue.shard import Owned, peek, renew, renew_away
 from lowkiq.rate import Rate
@@ -175,10 +175,10 @@ def of_a_reshard(full: FullShard) -> Iterator[Call[Any]]:
     mover = full.caller.run(route.acquire("mover", 3_600, 3, [], is_marked=False))
     assert isinstance(mover, Owned)
     epoch = mover.epoch
-    mark = full.caller.run(route.set_mark("mover", epoch, -1))
-    score = max(mark.last_score, mark.now) + 10**9
-    yield from route.feed(epoch, mark, score)
-    yield route.set_mark("mover", epoch, score, mark.paused)
+    mark = full.caller.run(route.set_mark("mover", epoch))
+    reach = Reach(*(max(number, mark.now) + 10**9 for number in mark.reach))
+    yield from route.feed(epoch, mark, reach)
+    yield route.set_mark("mover", epoch, reach, mark.paused)
     for _ in range(STEPS):
         pack = route.pack("mover", epoch)
         yield pack

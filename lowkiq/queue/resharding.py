@@ -31,7 +31,7 @@ WIDTHS: Final = {
 #: Counters of a shard that go on in a new one.
 COUNTERS: Final = ("pushed", "merged", "processed", "failed", "superseded")
 _AGAIN: Final = "it holds something again: it is to be begun anew"
-#: Microseconds by which the scores of new shards are ahead of those of the old one: pushes to it go on meanwhile.
+#: Microseconds by which new shards begin ahead of where the old one is: pushes to it go on meanwhile.
 MARGIN: Final = 100_000
 
 
@@ -57,12 +57,24 @@ class Chunk(NamedTuple):
         return self.rows if self.what in {"due", "morgue"} else 0
 
 
+class Reach(NamedTuple):
+    """How far scores, and the numbers of letters, go in a shard, in microseconds."""
+
+    score: int
+    number: int
+
+
+#: No shard's go only so far: whoever marks by it just looks.
+NOWHERE: Final = Reach(-1, -1)
+
+
 class Mark(NamedTuple):
-    """An old shard as whoever marks it as moved sees it, with times in microseconds."""
+    """An old shard as whoever marks it as moved sees it."""
 
     is_marked: bool
+    #: In microseconds.
     now: int
-    last_score: int
+    reach: Reach
     #: As its meta has it, and its pause.
     seen: bytes
     paused: bytes
@@ -97,16 +109,17 @@ class Route(NamedTuple):
             shard.layout = self.mark
         return shard.acquire(node, ttl, max_crashes, dead_nodes)
 
-    def feed(self, epoch: str, mark: Mark, score: int) -> list[Call[int]]:
-        """Has new shards wait for what is to come."""
+    def feed(self, epoch: str, mark: Mark, reach: Reach) -> list[Call[int]]:
+        """Has new shards wait for what is to come, and begin behind that reach."""
         step = math.gcd(self.layout.old_count, self.layout.shards_count)
-        words: list[Argument] = [self.old.index, epoch, self.layout.old_count, step, score, mark.seen]
-        words.append(b"-" if mark.is_marked else mark.paused)
+        words: list[Argument] = [self.old.index, epoch, self.layout.old_count, step, reach.score, mark.seen]
+        words += [b"-" if mark.is_marked else mark.paused, reach.number]
         return [Call("feed", [shard.prefix], [shard.layout, *words], int) for shard in self.new]
 
-    def set_mark(self, node: str, epoch: str, score: int, paused: bytes = b"") -> Call[Mark]:
-        """Marks it, if its scores do not go further, and its pause is that one; a negative score only looks."""
-        return Call("mark_moved", [self.old.prefix], [node, epoch, self.mark, score, paused], _mark)
+    def set_mark(self, node: str, epoch: str, reach: Reach = NOWHERE, paused: bytes = b"") -> Call[Mark]:
+        """Marks it, if it does not reach further, and its pause is that one."""
+        words: list[Argument] = [node, epoch, self.mark, reach.score, paused, reach.number]
+        return Call("mark_moved", [self.old.prefix], words, _mark)
 
     def pack(self, node: str, epoch: str, rows: int = ROWS) -> Call[Chunk | None]:
         """Reads some of what it holds; None if it is empty."""
@@ -221,8 +234,8 @@ def _relayout(namespace: str, queue: str, known: str | bytes, layout: Layout) ->
 
 
 def _mark(reply: list[Any]) -> Mark:
-    is_marked, now, last_score, seen, paused = reply
-    return Mark(bool(is_marked), int(now), _whole(last_score), seen, paused)
+    is_marked, now, last_score, seen, paused, posted = reply
+    return Mark(bool(is_marked), int(now), Reach(_whole(last_score), _whole(posted)), seen, paused)
 
 
 def _whole(number: bytes) -> int:
@@ -253,13 +266,14 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
     if caller.command("HGET", keys.queues(old.namespace), old.queue) != layout.text.encode():
         caller.run(old.release(node, epoch, 0, "lease"))
         raise Fenced(f"queue {old.queue} is not being resharded to {layout.shards_count} shards, or not any more")
-    mark = caller.run(route.set_mark(node, epoch, -1))
+    mark = caller.run(route.set_mark(node, epoch))
     yield 0
     margin = 0 if mark.is_marked else MARGIN
     while True:
-        score = max(mark.last_score, 0 if mark.is_marked else mark.now) + margin
-        _raise(caller.run_all(route.feed(epoch, mark, score)))
-        mark = caller.run(route.set_mark(node, epoch, score, mark.paused))
+        least = 0 if mark.is_marked else mark.now
+        reach = Reach(*(max(number, least) + margin for number in mark.reach))
+        _raise(caller.run_all(route.feed(epoch, mark, reach)))
+        mark = caller.run(route.set_mark(node, epoch, reach, mark.paused))
         yield 0
         if mark.is_marked:
             break
@@ -275,7 +289,7 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
     # New shards are told that all has come under an epoch of which they hear as the old one is seen to be empty: where
     # a failover has lost the one, they don't know the other.
     last = str(int(epoch) + 1)
-    again, *_ = _raise(caller.run_all([route.pack(node, epoch), *route.feed(last, mark, mark.last_score)]))
+    again, *_ = _raise(caller.run_all([route.pack(node, epoch), *route.feed(last, mark, mark.reach)]))
     yield 0
     if again is not None:
         raise Fenced(_AGAIN)

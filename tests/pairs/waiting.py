@@ -7,6 +7,9 @@ from random import Random
 from tests.pairs.following import Following
 from tests.pairs.jobs import Hand
 
+#: How that comes back which a person has taken away; the rest does as it is called.
+BACK = {"buried": "revived"}
+
 
 class Waiting(Following):
     """Id → the others of which there was always something since it waits for them."""
@@ -24,8 +27,9 @@ class Waiting(Following):
         self.look()
 
     def look(self) -> None:
-        """Nobody waits any more for those that are gone."""
-        for others in self.state["waits"].values():
+        """Nobody waits any more for those that are gone, also where word of that comes once it is back itself."""
+        kept = [others for (name, *_), others in self.state["kept"].items() if name == "waits"]
+        for others in [*self.state["waits"].values(), *kept]:
             others -= {one for one in others if one in self.world.book.records and self.world.book.of(one).is_idle}
             others -= {one for one in others if one not in self.world.book.records and not one.startswith(":")}
 
@@ -42,12 +46,16 @@ class Waiting(Following):
     def on_left(self, id: str, how: str) -> None:
         """Deleted, it waits no more; put back, or revived, it does."""
         self.look()
-        if not self.world.book.of(id).queued and (waits := self.state["waits"].pop(id, None)):
-            self.state["kept"][id] = waits
+        if not self.world.book.of(id).queued:
+            for name in ("waits", "named"):
+                others = self.state[name].pop(id, set())
+                self.state["kept"].setdefault((name, id, BACK.get(how, how)), set()).update(others)
 
     def on_moved(self, id: str, how: str) -> None:
-        if how in {"put back", "revived"} and (waits := self.state["kept"].pop(id, None)):
-            self.wait_for(id, waits)
+        for name in ("waits", "named"):
+            if others := self.state["kept"].pop((name, id, how), None):
+                self.state[name].setdefault(id, set()).update(others)
+        self.look()
 
     def reason(self, id: str) -> str:
         self.look()

@@ -564,6 +564,32 @@ def who_asks_anew_in_a_new_shard_is_not_told_of_before(app: Lowkiq) -> None:
     world.check()
 
 
+def who_asks_anew_there_is_not_told_of_before_whose_numbers_were_ahead(app: Lowkiq) -> None:
+    """The same where Redis's clock was set back before."""
+    world = FollowingWorld(app, Random(1))
+    set_numbers_ahead(world, world.shard(WAITING, "waits-1"))
+    who_asks_anew_in_a_new_shard_is_not_told_of_before(app)
+
+
+def the_end_is_told_in_a_new_shard_whose_numbers_were_ahead(app: Lowkiq) -> None:
+    """Who has asked before a shard moved is told there, wherever the clock is. Raises AssertionError if it is not."""
+    world = FollowingWorld(app, Random(1))
+    set_numbers_ahead(world, world.shard("a", "one"))
+    world.push("one")
+    world.push_waiting(("a", "one"))
+    world.relay_all()
+    for _ in world.reshard("a", 3):
+        pass
+    world.finish()
+    world.check()
+
+
+def set_numbers_ahead(world: FollowingWorld, shard: Shard) -> None:
+    """As if its letters had been written before Redis's clock was set back by an hour."""
+    posted = world.app.redis().time()[0] * 1_000_000 + 3_600_000_000
+    world.app.redis().hset(shard.prefix + "meta", "posted", posted)
+
+
 def what_follows_keeps_its_order(app: Lowkiq) -> None:
     """
     A step, and a report after it, follow from one job while the shard of the step moves. Raises AssertionError if the

@@ -16,8 +16,10 @@ from tests.queue.following_world import (
     history,
     many_wait_for_one,
     the_dead_are_waited_for,
+    the_end_is_told_in_a_new_shard_whose_numbers_were_ahead,
     what_follows_keeps_its_order,
     who_asks_anew_in_a_new_shard_is_not_told_of_before,
+    who_asks_anew_there_is_not_told_of_before_whose_numbers_were_ahead,
     who_waits_anew_is_not_told_of_before,
     who_was_paused_past_his_lease_sends_nothing,
 )
@@ -26,6 +28,8 @@ SCENES = (
     many_wait_for_one, a_run_is_waited_for, the_dead_are_waited_for, who_waits_anew_is_not_told_of_before,
     who_was_paused_past_his_lease_sends_nothing, what_follows_keeps_its_order,
     who_asks_anew_in_a_new_shard_is_not_told_of_before, batches_with_the_same_end,
+    who_asks_anew_there_is_not_told_of_before_whose_numbers_were_ahead,
+    the_end_is_told_in_a_new_shard_whose_numbers_were_ahead,
 )  # fmt: skip
 
 SEEDS = 40
@@ -55,6 +59,7 @@ MUTANTS = {
         "letters.lua", "math.max(now_us(), (tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0) + 1)",
         "1000000 - (tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0) % 1000",
     ),
+    "numbers_begin_anew_in_a_new_shard": ("feed.lua", "if tonumber(ARGV[9]) > posted then", "if false then"),
     "taken_along_while_they_move": ("relay.lua", "redis.call('EXISTS', P .. 'feeders') == 1", "false"),
     "received_while_more_is_to_come": (
         "moving.lua", "if not refusal and redis.call('EXISTS', P .. 'feeders') == 1 then", "if false then",

@@ -159,4 +159,4 @@ def test_an_epoch_is_above_those_of_an_old_shard_whose_clock_was_set_back(app, c
 
 
 def _feed(shard: ShardDriver, epoch: int) -> Call[int]:
-    return Call("feed", [shard.shard.prefix], [shard.shard.layout, 0, epoch, 2, 2, 0, b"", b""], int)
+    return Call("feed", [shard.shard.prefix], [shard.shard.layout, 0, epoch, 2, 2, 0, b"", b"", 0], int)

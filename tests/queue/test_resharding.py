@@ -16,7 +16,7 @@ from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.push import Producer
 from lowkiq.queue.push_calls import push_apart_call, push_call
-from lowkiq.queue.resharding import Route
+from lowkiq.queue.resharding import Reach, Route
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Shard
 from lowkiq.shared_page import DeadNode
 from tests import mutants
@@ -26,6 +26,8 @@ from tests.queue.reshard_world import KEPT, QUEUE, Node, ReshardWorld
 from tests.queue.shard_driver import ShardDriver
 from tests.queue.stamps import once
 
+#: Of a shard to which nothing was pushed.
+START = Reach(0, 0)
 #: What happens, and how often.
 HAPPENINGS = [
     *(*3 * ["push"], "push_as_before", *2 * ["claim"], "steal", *2 * ["move"], "kill_mover", "wake_ghost"),
@@ -275,7 +277,7 @@ def mark_all(world: ReshardWorld) -> None:
         route = Route.of(world.namespace, QUEUE, world.layout, index)
         owned = world.caller.run(route.acquire("mover", 60, 3, [], is_marked=False))
         for _ in resharding.steps(world.caller, route, "mover", owned.epoch):
-            if world.caller.run(route.set_mark("mover", owned.epoch, -1)).is_marked:
+            if world.caller.run(route.set_mark("mover", owned.epoch)).is_marked:
                 break
 
 
@@ -345,7 +347,7 @@ def begin_after_a_lost_one(app, so) -> None:
     lost = Route.of(world.namespace, QUEUE, world.layout, 0)
     restore(app.redis(), there)
     epoch = str(10**17) if so == "by a later mover" else "7"
-    world.caller.run_all(lost.feed(epoch, resharding.Mark(False, 0, 0, b"", b""), 0))
+    world.caller.run_all(lost.feed(epoch, resharding.Mark(False, 0, START, b"", b""), START))
     if so == "and something has":
         (result,) = world.caller.run_all([push_call(lost.new[0], [EncodedJob(b"b", b"1", "", "")], once())])
         assert not isinstance(result, Exception)
@@ -597,8 +599,8 @@ def test_a_new_shard_is_not_claimed_from_until_all_old_ones_have_come(app):
     world.begin(3)
     first, second = (resharding.Route.of(world.namespace, QUEUE, world.layout, index) for index in (0, 1))
     shard = first.new[0]
-    nothing = resharding.Mark(False, 0, 0, b"", b"")
-    world.caller.run_all([*first.feed("1", nothing, 0), *second.feed("1", nothing, 0)])
+    nothing = resharding.Mark(False, 0, START, b"", b"")
+    world.caller.run_all([*first.feed("1", nothing, START), *second.feed("1", nothing, START)])
     owned = world.caller.run(shard.acquire("node", 60, 3))
     world.caller.run(push_call(shard, [EncodedJob(b"a", b"1", "", "")], once()))
     claim = shard.claim("node", owned.epoch, 1, 10, 10, bytes)

@@ -143,9 +143,6 @@ end
 local function adopt_letter(number, name, record)
   if record == '' then return end -- somebody has deleted it
   if redis.call('ZADD', P .. 'outbox', 'NX', number, name) == 1 then redis.call('HSET', P .. 'letters', name, record) end
-  if tonumber(number) > (tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0) then
-    redis.call('HSET', P .. 'meta', 'posted', number)
-  end
 end
 
 -- An id in a claim that is away. The claim has its whole time from here on.

@@ -5,7 +5,7 @@
 -- ARGV  1 layout, 2 index of the old shard, 3 epoch of its mover, 4 number of old shards, 5 the step between those that feed
 --       this one, 6 a score in microseconds that no push to the old shard will reach, 7 its `seen` (clock_back) or '',
 --       8 since when, by whom and why it is paused (pausing.lua), '' if it is not, '-' if it was marked: a pause of that time
---       was told before, and may have ended here since
+--       was told before, and may have ended here since, 9 a number that no letter of the old shard will reach (letters.lua)
 -- returns 1, also where all has come   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known)
 --@ shard layout
 --@ moving begun
@@ -28,8 +28,10 @@ if redis.call('EXISTS', P .. 'feeders', P .. 'fed') == 0 then
   end
 end
 redis.call('HSET', P .. 'feeders', old, ARGV[3])
--- What is pushed here comes after all that was pushed there, be Redis's clock behind here.
+-- What is pushed, asked or told here comes after all that was there, be Redis's clock behind here.
 if tonumber(ARGV[6]) > tonumber(last_score) then redis.call('HSET', P .. 'meta', 'last_score', ARGV[6]) end
+local posted = tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0
+if tonumber(ARGV[9]) > posted then redis.call('HSET', P .. 'meta', 'posted', ARGV[9]) end
 if ARGV[7] ~= '' and tonumber(ARGV[7]) > tonumber(seen or 0) then redis.call('HSET', P .. 'meta', 'seen', ARGV[7]) end
 -- A pause is told before the mark, which is made only if it is the same still: else it ends here, too.
 local pause, told = ARGV[8], redis.call('HGET', P .. 'meta', 'pause:' .. old)

@@ -40,7 +40,7 @@ class Undo(Capability):
             for id in IDS:
                 if name in self.world.book.of(id).kept:
                     self.world.book.put_back(id, name)
-                    self.world.moved(id, "put back")
+                    self.world.moved(id, f"kept {name}")
 
     def left(self) -> list[str]:
         return ["undo", "undo_waits"]  # they lapse
