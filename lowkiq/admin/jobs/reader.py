@@ -94,7 +94,7 @@ class JobReader(NamedTuple):
         left = asked
         while left:
             rows = self._rows(left, payloads, "" if cut is None else cut)
-            found = ((one, self._read(one, row)) for one, row in rows if row is not None and row != LATER)
+            found = ((one, self._read(one, row, payloads)) for one, row in rows if row is not None and row != LATER)
             jobs |= {one: preview for one, preview in found if preview is not None}
             left = [one for one, row in rows if row == LATER]
         return [(one, jobs[one]) for one in asked if one in jobs]
@@ -115,8 +115,8 @@ class JobReader(NamedTuple):
             for id, row in zip(some, rows, strict=True)
         ]
 
-    def _read(self, asked: Asked, row: list[Any] | bytes) -> JobPreview | None:
-        """The job of a row; None where it can't be read."""
+    def _read(self, asked: Asked, row: list[Any] | bytes, payloads: int) -> JobPreview | None:
+        """The job of a row; None where it can't be read. Who looks at no payloads does not say that these are right."""
         where, shard, id = asked
         met: list[Unreadable] = []
         preview = None
@@ -127,7 +127,8 @@ class JobReader(NamedTuple):
             preview = parsed(met, f"{key} {quoted(id)}", remedy, self._preview, met, where, shard, id, row)
         elif row:
             met.append(of_another_type(row))
-        self.caller.met.tell(f"{where} {shard.prefix} {quoted(id)}", met)
+        if met or payloads:
+            self.caller.met.tell(f"{where} {shard.prefix} {quoted(id)}", met)
         return preview
 
     def _preview(self, met: list[Unreadable], where: str, shard: Shard, id: bytes, row: Any) -> JobPreview:
