@@ -114,14 +114,16 @@ def _is_long(path: Path) -> bool:
 @pytest.hookimpl(tryfirst=True)  # before those are left out that are not asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, and marks what is long. No test is tried twice: one that fails
-    once is broken.
+    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, and marks what is long. What waits for processes, and what is
+    long, is tried once more when it fails: the summary names it, to be mended.
     """
     leave_out(items)
     items[:] = _interleaved(items)
     for item in items:
         if _is_long(item.path):
             item.add_marker(pytest.mark.long)
+        if _room(item) in WAITING or _is_long(item.path):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_collection_finish() -> None:

@@ -42,7 +42,7 @@ def know(nodes: Nodes, layout: str, *, shards: bool = False) -> None:
 
 REFUSALS = [
     ("4:3", "queue others has layout 4, this Lowkiq"),
-    ("so many", 'queue others: "so many" is no shards_count'),
+    ("so many", 'queue others: "so many" is no layout'),
 ]
 
 
