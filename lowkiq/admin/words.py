@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 #: Characters of an id, an error's line or the like that a list shows.
 LINE: Final = 160
@@ -103,10 +105,15 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
+def first_of(named: Sequence[T], most: int, say: Callable[[T], str]) -> str:
+    """The first of several, each as `say` has it, and how many more there are: a, b and 7 more."""
+    rest = len(named) - most
+    return listed([*map(say, named[:most]), *([f"{rest:,} more"] if rest > 0 else [])])
+
+
 def behind_newer(ids: Sequence[str], most: int = 5) -> str:
     """The order that reviving jobs would break."""
-    rest = len(ids) - most
-    named = listed([*(printable(id, 80) for id in ids[:most]), *([f"{rest:,} more"] if rest > 0 else [])])
+    named = first_of(ids, most, lambda one: printable(one, 80))
     whose, died = ("its id", "it died") if len(ids) == 1 else ("their ids", "they died")
     return f"{named} would run behind newer payloads of {whose}, which run now or have gone on since {died}"
 

@@ -19,7 +19,7 @@ from lowkiq.node.runtime import Runtime
 from lowkiq.process.patched import cure, patched_by
 from lowkiq.process.unforkable import missing_in_forks
 from lowkiq.queue.call import raise_first
-from lowkiq.queue.keys import LAYOUT_VERSION, Layout
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
 from lowkiq.settings import Settings
 from lowkiq.shared_page import SharedPage
@@ -80,7 +80,7 @@ def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:
 
 def _own_layout(runtime: Runtime, queue: str) -> Layout:
     """The layout of a queue as the code has it."""
-    return Layout(LAYOUT_VERSION, runtime.queues[queue])
+    return Layout.first(runtime.queues[queue])
 
 
 def call_on_server_init(runtime: Runtime) -> None:

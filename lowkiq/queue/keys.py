@@ -44,6 +44,11 @@ class Layout(NamedTuple):
     old_generation: int = 0
 
     @classmethod
+    def first(cls, shards_count: int) -> Self:
+        """That of a queue which begins with so many shards."""
+        return cls(LAYOUT_VERSION, shards_count)
+
+    @classmethod
     def parse(cls, text: bytes) -> Self:
         """
         Later versions may say more behind another colon, and who writes it by hand may say the number of shards alone.

@@ -27,7 +27,7 @@ def opened(
         by queue its layout, as Redis has it: it is to be followed. ShardsCountMismatch for one that is known with what
         is no layout, and NewerLayout for a newer one.
     """
-    layouts = {queue: Layout(keys.LAYOUT_VERSION, count) for queue, count in queues.items()} | dict(known or {})
+    layouts = {queue: Layout.first(count) for queue, count in queues.items()} | dict(known or {})
     calls = [
         Call(
             "register",

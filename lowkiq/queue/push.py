@@ -15,7 +15,6 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from lowkiq import clock
 from lowkiq.errors import BeingResharded, LowkiqError, Moved
 from lowkiq.job import EncodedJob, Pushed, shard_of
-from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
@@ -64,7 +63,7 @@ class Producer:
         self._namespace = namespace
         self._queue = queue
         self._shards_count = shards_count
-        self._ways = Ways(namespace, queue, Layout(keys.LAYOUT_VERSION, shards_count))
+        self._ways = Ways(namespace, queue, Layout.first(shards_count))
         #: The caller's losses when Redis was known to know the queue; None: it is not known.
         self._known_at: int | None = None
         self._look_at = math.inf

@@ -185,7 +185,7 @@ class Shard:
     """The calls of one shard."""
 
     def __init__(self, namespace: str, queue: str, index: int, of: int | Layout) -> None:
-        layout = of if isinstance(of, Layout) else Layout(keys.LAYOUT_VERSION, of)
+        layout = of if isinstance(of, Layout) else Layout.first(of)
         self.namespace = namespace
         self.queue = queue
         self.index = index

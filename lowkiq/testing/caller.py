@@ -135,10 +135,7 @@ class FakeCaller(Caller):
     def _held(self, key: str) -> Mapping[bytes, Any]:
         if key == keys.queues(self._namespace):
             workers = [*self._workers.items()]
-            return {
-                name.encode(): keys.Layout(keys.LAYOUT_VERSION, worker.shards_count).text.encode()
-                for name, worker in workers
-            }
+            return {name.encode(): keys.Layout.first(worker.shards_count).text.encode() for name, worker in workers}
         prefix, end, name = key.partition("}:")
         if name == "waiters":
             return self._waiters(self._find(prefix + end)[0])

@@ -65,7 +65,7 @@ class FakeQueue:
     def __init__(self, worker: type[Worker[Any]], settings: Settings, clock: Clock) -> None:
         self.worker, self._settings, self._clock = worker, settings, clock
         count = worker.shards_count
-        self._layout = keys.Layout(keys.LAYOUT_VERSION, count).text
+        self._layout = keys.Layout.first(count).text
         self.shards = [Shard(settings.namespace, worker.queue_name, index, count) for index in range(count)]
         self._models = [ShardModel() for _ in range(count)]
         self._epochs = [self._acquire(model) for model in self._models]

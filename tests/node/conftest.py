@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, clock
 from tests.node.nodes import Nodes
 from tests.support import RedisServer
 
@@ -18,6 +18,14 @@ def make_nodes(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterat
     """Nodes of the test's namespace, whose worker has these options."""
     with ExitStack() as ends:
         yield lambda **options: ends.enter_context(Nodes(tmp_path, redis_server, app.settings.namespace, **options))
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the node, which stands still unless the test moves it."""
+    now = [1000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    return now
 
 
 @pytest.fixture

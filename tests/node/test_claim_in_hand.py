@@ -64,14 +64,6 @@ class Hand:
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Of the node; it stands still."""
-    now = [clock.monotonic()]
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    return now
-
-
-@pytest.fixture
 def hand(app: Lowkiq, now: list[float]) -> Hand:
     return Hand(app, now)
 

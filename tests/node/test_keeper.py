@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from lowkiq import Lowkiq, Worker, clock
+from lowkiq import Lowkiq, Worker
 from lowkiq.errors import Fenced
 from lowkiq.node.lease_keeper import ACQUIRE_INTERVAL, LeaseKeeper
 from lowkiq.node.leases.away import AwayClaims
@@ -62,13 +62,6 @@ class Kept:
 
     def run(self) -> None:
         self.thread._step()
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [clock.monotonic()]
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    return now
 
 
 @pytest.fixture

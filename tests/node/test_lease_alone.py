@@ -53,13 +53,6 @@ class Thread:
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1000.0]
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    return now
-
-
-@pytest.fixture
 def lease(app: Lowkiq, now: list[float]) -> Lease:
     (lease,) = leases_of(runtime_of(app), app.worker(queue_name="q", shards_count=1)(lambda _: None))
     own(lease, "1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq import Lowkiq, clock
+from lowkiq import Lowkiq
 from lowkiq.node.pool import LASTING, Pool
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.threads import leases_of
@@ -73,13 +73,6 @@ class Bench:
         """The first leads; the seconds that it would wait."""
         self.pool.rest(self.one, is_idle=True)
         return self.bell.waits[-1][0]
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1000.0]
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    return now
 
 
 @pytest.fixture

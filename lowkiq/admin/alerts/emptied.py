@@ -14,7 +14,7 @@ import msgspec
 from lowkiq.admin.alerts.alert import NAMED, Alert
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.incidents import note_deed
-from lowkiq.admin.words import age, listed, moment, plural, printable
+from lowkiq.admin.words import age, first_of, moment, plural, printable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller
 from lowkiq.queue.unreadable import parsed, quoted
@@ -96,10 +96,9 @@ def of_emptied(loss: Loss | None) -> Iterator[Alert]:
     earlier = age(max(loss.at - loss.seen_at, 0.0))
     parts = [f"Redis came back empty at {moment(loss.at)}: {before}, as of {earlier} earlier"]
     if loss.paused:
-        names = [printable(queue, 60) for queue in loss.paused[:NAMED]]
-        more = [f"{len(loss.paused) - NAMED:,} more"] if len(loss.paused) > NAMED else []
+        names = first_of(loss.paused, NAMED, lambda queue: printable(queue, 60))
         was, run = ("queue", "was paused, and runs") if len(loss.paused) == 1 else ("queues", "were paused, and run")
-        parts.append(f"{was} {listed([*names, *more])} {run} now")
+        parts.append(f"{was} {names} {run} now")
     if loss.held:
         parts.append(f"{plural(loss.held, 'id')} {'was' if loss.held == 1 else 'were'} held, and may run now")
     do = (

@@ -19,7 +19,7 @@ from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.beats.nodes import Group
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.words import age, listed, plural, printable
+from lowkiq.admin.words import age, first_of, plural, printable
 
 #: Queues that the alert of a node names.
 NAMED: Final = 3
@@ -78,8 +78,7 @@ def _together(cause: str, late: Sequence[Alert], now: Situation) -> Alert:
 
 
 def _named(queues: Sequence[str]) -> str:
-    names = [printable(queue, 60) for queue in queues[:NAMED]]
-    return listed([*names, *([f"{len(queues) - NAMED:,} more"] if len(queues) > NAMED else [])])
+    return first_of(queues, NAMED, lambda queue: printable(queue, 60))
 
 
 def _causes(alert: Alert, now: Situation) -> Iterator[_Cause]:

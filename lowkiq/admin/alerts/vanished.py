@@ -19,7 +19,7 @@ import msgspec
 from lowkiq.admin.alerts.alert import NAMED, Alert
 from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.beats.health import BEAT_TTL, MOST_GONE, NodeHealth, read_beats
-from lowkiq.admin.words import listed, plural, printable
+from lowkiq.admin.words import first_of, plural, printable
 from lowkiq.queue.call import Caller
 
 #: Seconds for which it is told: long enough that a night's watch sees it, short enough that a cluster whose machines
@@ -105,12 +105,11 @@ def _its_shards(now: Situation, gone: Sequence[NodeHealth]) -> str:
             takers[f"node {node.node_number} on {printable(node.host, 60)}"] += len(mine)
             had -= mine
     left, count = len(had), len(had) + takers.total()
-    told = [f"{name} ({shards:,})" for name, shards in takers.most_common(NAMED)]
-    more = [f"{len(takers) - NAMED:,} more"] if len(takers) > NAMED else []
+    told = first_of(takers.most_common(), NAMED, lambda taker: f"{taker[0]} ({taker[1]:,})")
     its = f"its {plural(count, 'shard')}"
     if not takers:
         return f"nobody has {its} yet"
-    return f"{its} went to {listed([*told, *more])}" + (f", and {left:,} to nobody yet" if left else "")
+    return f"{its} went to {told}" + (f", and {left:,} to nobody yet" if left else "")
 
 
 def _clock(at: float) -> str:

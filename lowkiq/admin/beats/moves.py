@@ -18,7 +18,7 @@ from msgspec import Meta
 from lowkiq.admin.beats.health import MOST_BEAT_BYTES, Count, NodeHealth, Shards, Text
 from lowkiq.admin.beats.members import read_placements
 from lowkiq.admin.past.incidents import NewIncident, Severity, note
-from lowkiq.admin.words import listed, plural, printable
+from lowkiq.admin.words import first_of, listed, plural, printable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.unreadable import parsed, quoted
@@ -170,8 +170,7 @@ class _Change:
         if len(names) <= NAMED:
             return listed([self._name(name) for name in names])
         hosts = sorted({printable(self._parts[name].host, 40) for name in names})
-        more = [f"{len(hosts) - NAMED:,} more"] if len(hosts) > NAMED else []
-        return f"{len(names):,} nodes on {listed([*hosts[:NAMED], *more])}"
+        return f"{len(names):,} nodes on {first_of(hosts, NAMED, str)}"
 
     def _name(self, node: str) -> str:
         part = self._parts[node]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
-from lowkiq.admin.beats.health import NodeHealth, Running, owner_name, running_batches
+from lowkiq.admin.beats.health import NodeHealth, Running, owner_name
 from lowkiq.admin.beats.owners import Owner
 from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.limits import Limit
@@ -44,7 +43,10 @@ class Facts:
     #: Redis's time, no earlier than the job was read.
     at: float
     shard: ShardMetrics
-    nodes: Sequence[NodeHealth]
+    #: Those that have beaten lately, by name.
+    nodes: Mapping[str, NodeHealth]
+    #: What is performed of its shard, the longest first.
+    batches: Sequence[Running] = ()
     #: Who has the shard, and who is to have it.
     owner: Owner
     hold: Hold | None = None
@@ -69,21 +71,11 @@ class Facts:
         """True if its time has come."""
         return self.job.at <= self.at
 
-    @cached_property
-    def by_name(self) -> Mapping[str, NodeHealth]:
-        """Name → node that has beaten lately."""
-        return {node.node: node for node in self.nodes}
-
     @property
     def node(self) -> NodeHealth | None:
         """The node that has the shard, if it has beaten lately."""
-        return self.by_name.get(self.shard.owner or "")
-
-    @cached_property
-    def batches(self) -> Sequence[Running]:
-        """What is performed of its shard, the longest first."""
-        return running_batches(self.nodes).get((self.queue, self.job.shard), ())
+        return self.nodes.get(self.shard.owner or "")
 
     def name_of(self, owner: str | None) -> str:
         """An owner in few words."""
-        return owner_name(self.by_name, owner)
+        return owner_name(self.nodes, owner)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from lowkiq.admin.beats.health import NodeHealth, read_health
+from lowkiq.admin.beats.health import NodeHealth, read_health, running_batches
 from lowkiq.admin.beats.members import Placement, read_placements
 from lowkiq.admin.beats.owners import owners_of
 from lowkiq.admin.jobs.holding import read_hold
@@ -99,6 +99,8 @@ class Reader:
 
     def _facts(self, rows: Sequence[tuple[Shard, _Asked]], limits: Mapping[str, Limit]) -> Iterator[Facts]:
         once = {home.prefix: home for home, _ in rows}
+        nodes = {node.node: node for node in self._around.nodes}
+        batches = running_batches(self._around.nodes)
         shards = read_shards(self._caller, list(once.values()))
         told = self._told([(home, one.id) for home, one in rows])
         at = redis_time(self._caller)
@@ -113,7 +115,8 @@ class Reader:
                 job=job,
                 at=at,
                 shard=shard,
-                nodes=self._around.nodes,
+                nodes=nodes,
+                batches=batches.get((queue, job.shard), ()),
                 owner=owner,
                 hold=read_hold(self._caller, home, id) if job.is_held else None,
                 ahead=row.ahead or 0,

@@ -15,7 +15,7 @@ from lowkiq.admin.beats.health import NodeHealth, Running, batch_of
 from lowkiq.admin.jobs.states import state_of
 from lowkiq.admin.pauses import Hold, by_whom, waits_text
 from lowkiq.admin.why.facts import Facts
-from lowkiq.admin.words import age, listed, moment, plural, printable, times
+from lowkiq.admin.words import age, first_of, listed, moment, plural, printable, times
 from lowkiq.queue.keys import queue_of
 
 #: Batches of a shard, and queues, that a sentence names.
@@ -239,7 +239,7 @@ def _no_node(facts: Facts) -> Reason | None:
     shard = facts.shard
     if shard.owner and shard.lease_rest:
         return None
-    refusals = {why for node in facts.nodes for queue, why in node.refused.items() if queue == facts.queue}
+    refusals = {why for node in facts.nodes.values() for queue, why in node.refused.items() if queue == facts.queue}
     if refusals and facts.owner.why == "nobody":
         return _but("refused", f"nodes leave its queue alone: {printable(min(refusals), 300)}")
     if shard.owner is None:
@@ -345,8 +345,7 @@ def _but(code: str, cause: str) -> Reason:
 
 def _performed_of(batches: Sequence[Running]) -> str:
     """What is performed of a shard, the longest first."""
-    named, rest = [_performed(batch) for batch in batches[:NAMED]], len(batches) - NAMED
-    return listed([*named, *([f"{rest:,} more"] if rest > 0 else [])])
+    return first_of(batches, NAMED, _performed)
 
 
 def _performed(running: Running) -> str:

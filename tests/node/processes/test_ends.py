@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from multiprocessing import shared_memory
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,6 +180,11 @@ HOW = [
 class Ending(Nodes):
     script = SCRIPT
 
+    def work_off(self, payload: str, **settings: Any) -> None:
+        """A node runs a job with that payload, and ends by itself."""
+        self.push({"id": "a", "payload": payload})
+        assert self.start(node={"arguments": ["--burst"]}, **settings).wait() == 0
+
 
 def of(how: dict[str, object]) -> str:
     """The process in which jobs run."""
@@ -210,9 +216,7 @@ def test_memory_that_jobs_have_left_is_removed(
     tmp_path: Path, redis_server: RedisServer, app: Lowkiq, how: dict[str, object]
 ) -> None:
     with Ending(tmp_path, redis_server, app.settings.namespace, **how) as nodes:
-        nodes.push({"id": "a", "payload": "memory"})
-        node = nodes.start(node={"arguments": ["--burst"]})
-        assert node.wait() == 0
+        nodes.work_off("memory")
         ((_, _, name),) = nodes.records("memory")
         with pytest.raises(FileNotFoundError):
             shared_memory.SharedMemory(name)
@@ -223,9 +227,7 @@ def test_threads_that_jobs_have_left_end(
     tmp_path: Path, redis_server: RedisServer, app: Lowkiq, how: dict[str, object]
 ) -> None:
     with Ending(tmp_path, redis_server, app.settings.namespace, **how) as nodes:
-        nodes.push({"id": "a", "payload": "threads"})
-        node = nodes.start(node={"arguments": ["--burst"]})
-        assert node.wait() == 0
+        nodes.work_off("threads")
         assert (len(nodes.records("call")), len(nodes.records("thread"))) == (3, 1)
 
 
@@ -249,9 +251,7 @@ def test_what_jobs_have_forked_does_not_hold_the_node(
 ) -> None:
     """Nothing tells what removes shared memory that nobody is left to have it."""
     with Ending(tmp_path, redis_server, app.settings.namespace, **how) as nodes:
-        nodes.push({"id": "a", "payload": "fork"})
-        node = nodes.start(node={"arguments": ["--burst"]}, drain_timeout=3600)
-        assert node.wait() == 0
+        nodes.work_off("fork", drain_timeout=3600)
 
 
 def test_another_interrupt_ends_a_node_whose_end_hangs(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> None:

@@ -48,27 +48,28 @@ def test_a_node_that_waits_for_redis_can_be_stopped(waiting: tuple[Nodes, NodePr
     assert node.wait() == 0
 
 
-def test_a_redis_that_evicts_is_refused(own_nodes: Nodes) -> None:
-    client = own_nodes.app.redis()
+def refusal_with(policy: str, nodes: Nodes) -> str:
+    """How a node refuses a Redis with that policy."""
+    client = nodes.app.redis()
     client.config_set("maxmemory", "100mb")
-    client.config_set("maxmemory-policy", "allkeys-lru")
-    node = own_nodes.start()
+    client.config_set("maxmemory-policy", policy)
+    node = nodes.start()
     assert node.wait() == 3
     (refusal,) = node.logged("boot_refused")
-    assert "maxmemory-policy allkeys-lru" in refusal["error"]
-    assert "noeviction" in refusal["error"]
+    return str(refusal["error"])
+
+
+def test_a_redis_that_evicts_is_refused(own_nodes: Nodes) -> None:
+    refusal = refusal_with("allkeys-lru", own_nodes)
+    assert "maxmemory-policy allkeys-lru" in refusal
+    assert "noeviction" in refusal
     assert len(own_nodes.records("last_words")) == 1
 
 
 def test_a_redis_that_evicts_what_expires_is_refused_unless_that_is_meant_to_be(own_nodes: Nodes) -> None:
-    client = own_nodes.app.redis()
-    client.config_set("maxmemory", "100mb")
-    client.config_set("maxmemory-policy", "volatile-lru")
-    node = own_nodes.start()
-    assert node.wait() == 3
-    (refusal,) = node.logged("boot_refused")
-    assert "so limits and throttles but no jobs" in refusal["error"]
-    assert "volatile_eviction=True" in refusal["error"]
+    refusal = refusal_with("volatile-lru", own_nodes)
+    assert "so limits and throttles but no jobs" in refusal
+    assert "volatile_eviction=True" in refusal
     node = own_nodes.start(volatile_eviction=1).wait_ready()
     own_nodes.push({"id": "a", "payload": {}})
     wait_until(lambda: own_nodes.ended("a"))
