@@ -519,10 +519,16 @@ class History:
 
     def fetch(self, where: str) -> dict[str, set[tuple[bytes, int]]]:
         rows = self.shard.caller.run(Call("fetch", [self.shard.shard.prefix], [where, 1000, "", *IDS], list))
-        waiting = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"behind"}
-        blocked = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"blocked"}
-        assert where != "queue" or blocked == {id for id, entry in self.state.queued.items() if entry.blocked}
-        assert where != "queue" or waiting == {id for id, entry in self.state.queued.items() if entry.waits}
+        told = {
+            word: {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == word}
+            for word in (b"behind", b"held", b"blocked")
+        }
+        queued, held = self.state.queued, self.state.held
+        assert where != "queue" or told == {
+            b"blocked": {id for id, entry in queued.items() if entry.blocked},
+            b"held": {id for id, entry in queued.items() if id in held and not entry.blocked},
+            b"behind": {id for id, entry in queued.items() if entry.waits and id not in held},
+        }
         return {
             id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[7::3], row[8::3], strict=True)}
             for id, row in zip(IDS, rows, strict=True)
