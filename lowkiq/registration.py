@@ -81,6 +81,10 @@ class FunctionWorker(type):
             return function(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
+    @property
+    def __signature__(cls) -> inspect.Signature:  # Python 3.13.0 looks behind no class for one
+        return inspect.signature(cls.__wrapped__)
+
 
 def made(worker: type[Worker[P]]) -> Worker[P]:
     """An instance of a worker, as a node needs one, also of one that is made of a function."""
@@ -122,7 +126,7 @@ def function_worker(function: Callable[..., Any]) -> type[Worker[Any]]:
         "perform_one" if shape.is_one else "perform": staticmethod(function),
         "__doc__": named.__doc__,
         "__module__": getattr(named, "__module__", __name__),
-        "__wrapped__": staticmethod(function),  # of which inspect.signature tells
+        "__wrapped__": staticmethod(function),
     }
     worker: Any = FunctionWorker(name, (Worker,), members)
     made_of: type[Worker[Any]] = worker
