@@ -47,7 +47,7 @@ TEMPLATES = [
 _SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
     "NAME": os.environ.get("SHOP_DB", str(BASE_DIR / "shop.sqlite3")),
-    "OPTIONS": {"timeout": 30, "transaction_mode": "IMMEDIATE"},
+    "OPTIONS": {"timeout": 30, "transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL"},
 }
 DATABASES: dict[str, Any] = {"default": json.loads(os.environ.get("DATABASE", "null")) or _SQLITE}
 

@@ -190,7 +190,7 @@ class ClusterClient:
                 asked[number] = known or _node(error.host, error.port, "primary")
                 continue
             try:
-                manager.move_slot(error)
+                _note_moved(manager, error)
             except KeyError:  # nobody had the slot so far
                 self.refresh()
         return asked
@@ -247,3 +247,16 @@ def _as_redis_error() -> Iterator[None]:
         if isinstance(error.__cause__, RedisError):
             raise error.__cause__ from None
         raise redis.ConnectionError(str(error)) from error
+
+
+def _note_moved(manager: Any, error: MovedError) -> None:
+    """Before redis-py 7.2 it notes one error, until a slot is looked up. Raises KeyError: no server had the slot."""
+    if hasattr(manager, "move_slot"):
+        manager.move_slot(error)
+        return
+    manager.update_moved_exception(error)
+    try:
+        manager.get_node_from_slot(error.slot_id)
+    except KeyError:
+        manager.update_moved_exception(None)
+        raise

@@ -37,7 +37,7 @@ def test_nodes_perform_on_threads_in_processes_on_the_loop_and_tasks(shop: Shop)
             "tasks.attempt.enqueue(6)\n"
         )
         expected = {1: [0, 1, 2], 2: [0, 1, 2], 3: [0, 1, 2], 4: [0, 1, 2], 5: [7], 6: [1]}
-        wait_until(lambda: shop.mirrored() == expected, "all that was pushed")
+        wait_until(lambda: shop.mirrored() == expected, "all that was pushed", every=0.1)
         assert '"app": "lowkiq.django.site"' in shop.did("lowkiq", "status", "--json")  # which asks the supervisor
         assert "mirror-apart" in shop.did("lowkiq", "stats")  # which asks Redis
         supervised.end(signal.SIGTERM)
@@ -72,7 +72,7 @@ def test_a_task_that_fails_is_tried_again_holds_up_its_key_and_is_buried_alone(
 ) -> None:
     shop.push("[tasks.note.enqueue(4, n) for n in (1, -1, 2)]")
     with shop.nodes() as supervised:
-        wait_until(lambda: shop.mirrored() == {4: [1]}, "what is before it")
+        wait_until(lambda: shop.mirrored() == {4: [1]}, "what is before it", every=0.1)
         wait_until(lambda: "no version -1" in supervised.log_path.read_text(), "its failure")
         app = Lowkiq(redis_url=redis_server.url)
 
