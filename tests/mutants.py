@@ -94,10 +94,10 @@ MUTANTS = {
     "closed_and_open_the_quick_way": Mutant("quick_claim.lua", "if ARGV[10] then", "if false then", "closed"),
     "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
-        "claimed.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"
+        "endings.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"
     ),
     "forgets_what_waits_behind_the_buried": Mutant(
-        "claimed.lua",
+        "endings.lua",
         "      unpark(P, now, {id})\n      forget(P, id)\n      note(",
         "      forget(P, id)\n      note(",
         "what is parked",
@@ -121,7 +121,7 @@ MUTANTS = {
     ),
     "aside_of_other_times": Mutant("claimed.lua", "redis.call('HGET', P .. 'owner', 'last_due') or '0')", "'0')"),
     "dropped_and_still_parked": Mutant(
-        "claimed.lua",
+        "endings.lua",
         "  redis.call('HDEL', P .. 'behind', id)\n  redis.call('HDEL', P .. 'debounced', id)",
         "  redis.call('HDEL', P .. 'debounced', id)",
         "parked is what",
@@ -216,9 +216,9 @@ MUTANTS = {
     "merge_takes_any_score_of_one": Mutant(
         "payloads.lua", "if is_higher ~= (which_of_equal(key, id) == 'GT') then score = held_score end", ""
     ),
-    "last_word_forgotten": Mutant("fewer.lua", "return is_lowest and 'LT' or 'GT'", "return 'LT'"),
-    "last_word_of_all": Mutant("fewer.lua", "return is_lowest and 'LT' or 'GT'", "return 'GT'"),
-    "last_word_of_the_dead": Mutant("fewer.lua", "if not P then return 'GT' end", "if not P then return 'LT' end"),
+    "last_word_forgotten": Mutant("rules.lua", "return is_lowest and 'LT' or 'GT'", "return 'LT'"),
+    "last_word_of_all": Mutant("rules.lua", "return is_lowest and 'LT' or 'GT'", "return 'GT'"),
+    "last_word_of_the_dead": Mutant("rules.lua", "if not P then return 'GT' end", "if not P then return 'LT' end"),
     "checkpoint_of_the_newest": Mutant(
         "checkpoint.lua", "'claim:' .. ARGV[4], 0, 0)[1]", "'claim:' .. ARGV[4], -1, -1)[1]"
     ),
@@ -239,7 +239,7 @@ MUTANTS = {
     ),
     "one_death_more": Mutant("deaths.lua", "died >= max_crashes", "died > max_crashes", "I7"),
     "deaths_forgotten_in_hand": Mutant(
-        "claimed.lua", "if not claim_of(P, id) then forget(P, id) end", "forget(P, id)", "I7"
+        "endings.lua", "if not claim_of(P, id) then forget(P, id) end", "forget(P, id)", "I7"
     ),
     "suspects_among_others": Mutant("claim.lua", "count, crowds = part_suspects(P, ids, count)", "crowds = 1", "I7"),
     "suspects_behind_others": Mutant("claim.lua", "not crowds[taken + 1]", "true", "I7"),
@@ -250,7 +250,7 @@ MUTANTS = {
     "suspected_at_once": Mutant("deaths.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0", "false", "I7"),
     "crashes_once_more": Mutant("settle.lua", "died >= tonumber(max_crashes)", "died > tonumber(max_crashes)", "I7"),
     "crashes_uncounted": Mutant("settle.lua", "P .. 'crashes', id)) or 0) + 1", "P .. 'crashes', id)) or 0)", "I7"),
-    "tried_without_pause": Mutant("claimed.lua", "pauses and pauses[id] or perform_in", "perform_in"),
+    "tried_without_pause": Mutant("endings.lua", "pauses and pauses[id] or perform_in", "perform_in"),
     "buried_in_a_crowd": Mutant(
         "deaths.lua", "if apart == '' and alone == claim.number .. ' ' .. id then", "if true then", "I7"
     ),
@@ -328,7 +328,7 @@ MUTANTS = {
         "I3",
     ),
     "cancelled_and_restored": Mutant(
-        "claimed.lua", "if is_cancelled(P, claim, id) then", "if false then", "a cancelled run came back"
+        "endings.lua", "if is_cancelled(P, claim, id) then", "if false then", "a cancelled run came back"
     ),
     "cancelled_and_settled_as_others": Mutant(
         "settle.lua", "if action == ack or not drop_cancelled(ARGV[i]) then", "if true then", "a cancelled run"
@@ -342,7 +342,7 @@ MUTANTS = {
         "  unpark",
         "zsets that no record names",
     ),
-    "restored_and_still_cancelled": Mutant("claimed.lua", "  unmark(P, ids)\n", "", "a cancelled run is over"),
+    "restored_and_still_cancelled": Mutant("endings.lua", "  unmark(P, ids)\n", "", "a cancelled run is over"),
     "settled_and_still_cancelled": Mutant("settle.lua", "  unmark(P, over)\n", "", "a cancelled run is over"),
     "acked_and_still_cancelled": Mutant(
         "settle.lua",
@@ -403,9 +403,9 @@ MUTANTS = {
         "settle.lua", "'checkpoints', P .. 'claimed_tags', P .. 'watch'", "'checkpoints', P .. 'watch'", "tags"
     ),
     "done_with_and_still_tagged": Mutant("claimed.lua", "  drop_tags(P, 'claimed_tags', {...})\n", "", "tags"),
-    "requeued_without_tags": Mutant("claimed.lua", "  copy_tags(P, 'claimed_tags', 'tags', id)\n", ""),
-    "dropped_and_still_tagged": Mutant("claimed.lua", "  drop_tags(P, 'tags', {id})\n", "", "tags"),
-    "killed_without_tags": Mutant("claimed.lua", "copy_tags(P, 'claimed_tags', 'morgue:tags', id)", ""),
+    "requeued_without_tags": Mutant("endings.lua", "  copy_tags(P, 'claimed_tags', 'tags', id)\n", ""),
+    "dropped_and_still_tagged": Mutant("endings.lua", "  drop_tags(P, 'tags', {id})\n", "", "tags"),
+    "killed_without_tags": Mutant("endings.lua", "copy_tags(P, 'claimed_tags', 'morgue:tags', id)", ""),
     "exhausted_without_tags": Mutant(
         "settle.lua", "copy_tags(P, 'claimed_tags', 'morgue:tags', id)\n  local score", "local score"
     ),
@@ -508,14 +508,14 @@ MUTANTS = {
     "revived_with_an_older_error": Mutant("revive.lua", " and redis.call('HEXISTS', P .. 'errors', id) == 0", ""),
     "buried_over_its_error": Mutant("bury.lua", " or redis.call('HGET', P .. 'morgue:errors', id)", ""),
     "dead_and_newer_unknown": Mutant("settle.lua", "  note_newer(P, id, score, left)\n", ""),
-    "killed_and_newer_unknown": Mutant("claimed.lua", "      note_newer(P, id, score)\n", ""),
+    "killed_and_newer_unknown": Mutant("endings.lua", "      note_newer(P, id, score)\n", ""),
     "revived_and_still_newer": Mutant("revive.lua", "redis.call('HDEL', P .. 'morgue:newer', id)", "", "newer than"),
     "deleted_and_still_newer": Mutant(
-        "claimed.lua", "redis.call('HDEL', P .. 'morgue:newer', id)\n    drop", "drop", "newer than"
+        "endings.lua", "redis.call('HDEL', P .. 'morgue:newer', id)\n    drop", "drop", "newer than"
     ),
-    "newer_than_what_is_newer": Mutant("claimed.lua", "tonumber(known) ~= tonumber(score)", "false"),
+    "newer_than_what_is_newer": Mutant("endings.lua", "tonumber(known) ~= tonumber(score)", "false"),
     "newer_and_dead_as_well": Mutant(
-        "claimed.lua", "  elseif known then\n    redis.call('HDEL', P .. 'morgue:newer', id)\n", ""
+        "endings.lua", "  elseif known then\n    redis.call('HDEL', P .. 'morgue:newer', id)\n", ""
     ),
     "behind_whatever_runs": Mutant("newer.lua", "tonumber(running[id]) > tonumber(dead[id])", "true", "behind newer"),
     "behind_what_waits": Mutant(
@@ -584,11 +584,11 @@ MUTANTS = {
     "lane_keeps_what_was_taken": Mutant(
         "turns.lua", "    if not stays[id] then table.insert(gone[tenant], id) end\n", ""
     ),
-    "lane_keeps_what_was_deleted": Mutant("claimed.lua", "  drop_hint(P, id)\n", "", "in lane"),
+    "lane_keeps_what_was_deleted": Mutant("endings.lua", "  drop_hint(P, id)\n", "", "in lane"),
     "lane_looked_for_twice": Mutant("turns.lua", "if met then return left_of(P, met, due_by, limit) end", ""),
     "lane_taken_from_the_front": Mutant("claim.lua", "if staying == 0 and not lanes then", "if staying == 0 then"),
     "lane_of_long_ago": Mutant("claim.lua", "old = lanes and count or redis", "old = redis"),
-    "lane_without_the_requeued": Mutant("claimed.lua", "  hint(P, id, perform_in)\n", "", "lanes"),
+    "lane_without_the_requeued": Mutant("endings.lua", "  hint(P, id, perform_in)\n", "", "lanes"),
     "lane_without_the_parked": Mutant(
         "parking.lua", "  for i, id in ipairs(parked) do hint(P, id, due[i * 2 - 1]) end\n", "", "lanes"
     ),
@@ -609,7 +609,7 @@ MUTANTS = {
     "lane_forgotten_by_the_queued": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not dead[i] then"),
     "lane_remembered_for_ever": Mutant("settle.lua", "  forget_tenants(P, over)\n", ""),
     "lane_remembered_after_deletion": Mutant(
-        "claimed.lua", "    drop_tags(P, 'morgue:tags', {id})\n    forget_idle_tenant(P, id)\n", ""
+        "endings.lua", "    drop_tags(P, 'morgue:tags', {id})\n    forget_idle_tenant(P, id)\n", ""
     ),
     "fewer_keeps_the_latest": Mutant("fewer.lua", "tonumber(score) >= tonumber(earlier_score)", "true", "keep"),
     "fewer_keeps_the_earlier_of_equals": Mutant("fewer.lua", ">= tonumber(earlier_score)", "> tonumber(earlier_score)"),
@@ -617,15 +617,15 @@ MUTANTS = {
         "fewer.lua", "if is_kept(keep, score, kept_score) then kept_score, kept = score, payload end\n  end", "end"
     ),
     "fewer_keeps_two_of_what_comes_back": Mutant(
-        "claimed.lua", "if not keep_with(P, id, held, P .. 'claim:' .. id) then", "if true then"
+        "endings.lua", "if not keep_with(P, id, held, P .. 'claim:' .. id) then", "if true then"
     ),
     "fewer_superseded_and_not_counted": Mutant(
         "fewer.lua", "redis.call('HINCRBY', P .. 'meta', 'superseded', gone)", "", "keep"
     ),
-    "fewer_forgets_the_rule_with_a_run": Mutant("fewer.lua", "if not held then gone", "if true then gone"),
+    "fewer_forgets_the_rule_with_a_run": Mutant("rules.lua", "if not held then gone", "if true then gone"),
     "fewer_rules_of_nothing": Mutant("claimed.lua", "  forget_rules(P, {...})\n", "", "a rule of nothing"),
-    "fewer_rule_takes_the_other": Mutant("fewer.lua", "if keep == '' then keep = kept or '' end", ""),
-    "fewer_rule_is_for_ever": Mutant("fewer.lua", "throttle == '0' and '' or throttle", "throttle"),
+    "fewer_rule_takes_the_other": Mutant("rules.lua", "if keep == '' then keep = kept or '' end", ""),
+    "fewer_rule_is_for_ever": Mutant("rules.lua", "throttle == '0' and '' or throttle", "throttle"),
     "fewer_throttled_and_early": Mutant("fewer.lua", "if until_us > clock then", "if false then", "throttle"),
     "fewer_throttled_by_the_shards_time": Mutant("fewer.lua", "stamp(until_us + now - clock)", "stamp(until_us)"),
     "fewer_put_off_in_compact": Mutant(
@@ -642,7 +642,7 @@ MUTANTS = {
     "fewer_throttled_though_it_has_not_run": Mutant(
         "fewer.lua", "if has_spaced then redis.call('ZREM', P .. 'spaced', id) end", ""
     ),
-    "fewer_free_by_a_death": Mutant("claimed.lua", "if not kind then unspace(P, id) end", "unspace(P, id)"),
+    "fewer_free_by_a_death": Mutant("endings.lua", "if not kind then unspace(P, id) end", "unspace(P, id)"),
     "fewer_throttled_for_ever": Mutant(
         "fewer.lua", "if #past > 0 then redis.call('ZREM', P .. 'spaced', unpack(past)) end", ""
     ),
@@ -673,10 +673,10 @@ MUTANTS = {
         "fewer.lua", "redis.call('HDEL', P .. 'debounced', unpack(ids))", "", "debounced"
     ),
     "fewer_dropped_and_debounced": Mutant(
-        "claimed.lua", "  redis.call('HDEL', P .. 'debounced', id)\n  drop_tags", "  drop_tags", "debounced"
+        "endings.lua", "  redis.call('HDEL', P .. 'debounced', id)\n  drop_tags", "  drop_tags", "debounced"
     ),
     "fewer_put_back_without_its_rule": Mutant(
-        "fewer.lua", "== 1 then return end\n  redis.call('HSET', P .. 'rules', id, rule)", "== 1 then return end"
+        "rules.lua", "== 1 then return end\n  redis.call('HSET', P .. 'rules', id, rule)", "== 1 then return end"
     ),
     "fewer_revived_beside_what_is_kept": Mutant(
         "revive.lua", "if keep_with(P, id, redis", "if false and keep_with(P, id, redis"

@@ -23,7 +23,7 @@ from lowkiq.transport.server import read_replies
 AT_ONCE: Final = 1_000
 #: Seconds to wait for a published message.
 ARRIVES_WITHIN: Final = 2.0
-#: What the morgue says of a job that was buried for its crashes ends so (claimed.lua).
+#: What the morgue says of a job that was buried for its crashes ends so (endings.lua).
 BURIED_FOR_CRASHES: Final = "(max_crashes)"
 #: Dead jobs of a shard that are read, the newest.
 NEWEST_DEAD: Final = 20

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import re
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,18 @@ def _blocks(text: str, before: list[int]) -> list[int]:
 
 
 numbers = itertools.count()
+
+
+def test_no_file_of_sections_needs_one_that_needs_it():
+    """As import-linter has it of modules: whoever reads a file has read all that it stands on before."""
+    needs = {
+        path.stem: {file for file, _ in scripts._INCLUDE.findall(path.read_text("utf-8"))} - {path.stem}
+        for path in INCLUDES
+    }
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of includes: {' <- '.join(error.args[1])}")
 
 
 def test_no_section_is_hidden_from_who_needs_it():

@@ -159,7 +159,7 @@ def happenings_for(name: str) -> Sequence[str]:
             ("held", "lane", "limited_and_throttled")
         )
         return EVERYTHING if is_of_all else WITH_DECISIONS
-    if mutants.MUTANTS[name].file == "fewer.lua" or name.startswith("fewer"):
+    if mutants.MUTANTS[name].file in {"fewer.lua", "rules.lua"} or name.startswith("fewer"):
         return WITH_FEWER
     happening_by = {"paused": WITH_PAUSES, "held": WITH_HOLDS, "lane": WITH_LANES, "failover": WITH_FAILOVERS}
     happening_by |= {"away_and_rests": EVERYTHING, "away": WITH_AWAY}

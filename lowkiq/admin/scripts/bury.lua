@@ -8,7 +8,7 @@
 --@ payloads move
 --@ tags copy
 --@ notes note
---@ claimed by_hand bury unqueue
+--@ endings by_hand bury unqueue
 --@ waiting bury
 local P = KEYS[1]
 local refusal = check_whole(P, ARGV[1])

@@ -8,7 +8,7 @@
 --@ shard oom
 --@ moving whole
 --@ bell ring_node
---@ claimed drop
+--@ endings drop
 --@ away lease
 --@ notes note
 local P = KEYS[1]

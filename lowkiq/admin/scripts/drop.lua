@@ -5,7 +5,7 @@
 -- ARGV  1 layout, 2 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', then ids
 -- returns how many were deleted   errors: LAYOUT, NEWER, RESHARDED, MOVING
 --@ moving whole
---@ claimed drop_from
+--@ endings drop_from
 local P = KEYS[1]
 local refusal = check_whole(P, ARGV[1])
 if refusal then return refusal end

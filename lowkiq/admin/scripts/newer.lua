@@ -1,5 +1,5 @@
 -- newer: which of these dead jobs, revived now, would run behind newer payloads of their ids: of such that run just now, or
--- have gone on since it died, as far as is known (claimed.lua). Those that are still queued are no such: they merge.
+-- have gone on since it died, as far as is known (endings.lua). Those that are still queued are no such: they merge.
 -- KEYS  1 shard prefix
 -- ARGV  ids
 -- returns the ids

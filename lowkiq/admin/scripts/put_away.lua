@@ -11,7 +11,7 @@
 -- and what it waits for in undo_waits:NAME:ID.
 --@ moving whole
 --@ payloads get
---@ claimed drop_from
+--@ endings drop_from
 --@ kept keep
 local P, which, kept = KEYS[1], ARGV[2], KEYS[1] .. 'undo:' .. ARGV[3]
 local refusal = check_whole(P, ARGV[1])

@@ -7,8 +7,10 @@
 --@ shard clock
 --@ moving whole
 --@ payloads add absorb zadd
---@ claimed bury running blocked
---@ fewer put keeping
+--@ endings bury
+--@ claimed running blocked
+--@ rules put
+--@ fewer keeping
 --@ tags add
 --@ notes note
 --@ lanes hint again

@@ -8,7 +8,8 @@
 --@ moving whole
 --@ payloads move
 --@ tags copy drop
---@ claimed by_hand never
+--@ endings by_hand
+--@ claimed never
 --@ fewer keeping
 --@ notes note
 --@ waiting again

@@ -7,7 +7,9 @@
 --          letter waits (letters.lua) or '', ids that wait for others (waiting.lua), since when the first of them does or
 --          '', when the next entry fires (recurring.lua) or ''},
 --          or {name of a key that is of another type ...}}
---@ shard now stamp clock_back count attempt
+--@ shard now stamp
+--@ set_back clock_back
+--@ shard count attempt
 --@ pausing rests
 --@ claimed never
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',

@@ -8,7 +8,8 @@
 --@ shard clock oom first_place note_time
 --@ moving whole
 --@ payloads fold
---@ claimed blocked drop
+--@ claimed blocked
+--@ endings drop
 --@ notes note
 --@ lanes hint
 --@ bell ring

@@ -5,7 +5,7 @@
 -- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, 5 '1' if the shard is this node's part (a node that stands
 --       in for it then learns, when it renews, that it is wanted), 6 the list that rings its thread ('' = by PUBLISH), 7 a number that
 --       rises with each time that this node asks: what comes behind a later one was given up,
---       then of each node known to be dead its name, and what it ran of this shard (claimed.lua, death)
+--       then of each node known to be dead its name, and what it ran of this shard (deaths.lua)
 -- returns {'OWNED', epoch, next due or '', now, restored, buried, 1 if it has letters (letters.lua), 1 if something is parked
 --       (look_at_parked.lua), 1 if claims of it are away (away.lua)} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER, LATE
@@ -56,7 +56,8 @@ end
 
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
---@ claimed in_hand restore
+--@ claimed in_hand
+--@ endings restore
 --@ away restore
 --@ deaths death
 --@ lanes left

@@ -10,7 +10,8 @@
 --@ payloads kind split get add fold zadd bulk_write
 --@ tags add
 --@ lanes hint again
---@ fewer put keep_of equal keep expire
+--@ rules put keep_of equal
+--@ fewer keep expire
 local P, what = KEYS[1], ARGV[4]
 local refusal = check_feeder(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end

@@ -1,6 +1,6 @@
 --! allow-oom
 -- claim: take due jobs, oldest first, out of the queue and into a claim. It may be made beside others of its owner's: then
--- ids that run in those are parked (claimed.lua), for an id is in one claim at most (I4). One without others that finds
+-- ids that run in those are parked (parking.lua), for an id is in one claim at most (I4). One without others that finds
 -- nothing stays open (push.lua).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
@@ -20,7 +20,8 @@ local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large
 -- Most claims end here, before any function is made.
 --@ quick_claim compact
 
---@ shard clock owner layout follow_clock_back
+--@ shard clock owner layout
+--@ set_back follow_clock_back
 --@ bell oldest_due
 --@ payloads get span fold zadd
 --@ claimed running set_aside

@@ -1,6 +1,6 @@
 --! allow-oom
 -- isolate: note that of a claim one suspect runs, with nothing else on its node, until it is settled; or that others run
--- beside it again. Whoever counts the death of its node then knows (claimed.lua, death). Repeating it changes nothing.
+-- beside it again. Whoever counts the death of its node then knows (deaths.lua). Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 id, 5 '1' if it runs alone from here on, '0' if not
 -- returns 1, or 0 if the claim is over   errors: FENCED

@@ -3,7 +3,9 @@
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  for each key '1' if the owner has claims of it in hand; left out, it has none
 -- returns {now, then for each key its oldest due time or ''}
---@ shard now stamp clock_back each
+--@ shard now stamp
+--@ set_back clock_back
+--@ shard each
 local now = now_us()
 local reply = {stamp(now)}
 

@@ -7,7 +7,8 @@
 --       claims that run, and then their numbers
 -- returns {restored, next due or '', now, the node that stands by for the shard, and was rung, or ''}   errors: FENCED
 --@ shard clock owner oom
---@ claimed find in_hand set_aside restore
+--@ claimed find in_hand set_aside
+--@ endings restore
 --@ away leave
 --@ bell ring_node oldest_due
 local P = KEYS[1]

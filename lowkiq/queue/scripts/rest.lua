@@ -7,7 +7,8 @@
 --       before and after it; '' for none
 -- returns 1, or 0 if it is not paused, or there is a later claim   errors: FENCED
 --@ shard clock owner oom
---@ claimed in_hand restore
+--@ claimed in_hand
+--@ endings restore
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end

@@ -37,7 +37,8 @@ end
 
 --@ shard clock oom
 --@ away held
---@ claimed restore deaths newer acquit forget over never
+--@ endings restore deaths newer
+--@ claimed acquit forget over never
 --@ deaths crowd
 --@ parking unpark
 --@ fewer unspace

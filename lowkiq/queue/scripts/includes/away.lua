@@ -62,7 +62,8 @@ end
 
 --- restore
 --@ away lease keep
---@ claimed in_hand restore
+--@ claimed in_hand
+--@ endings restore
 --@ deaths death
 --@ notes note
 -- Returns to the queue those of these claims that are away and whose lease has run out, or whose node is known to be dead

@@ -48,7 +48,7 @@ end
 
 --- add
 --@ payloads split get
---@ fewer equal
+--@ rules equal
 -- Of equal payloads the last word counts: they have the higher score, or the lower one by their id's rule. The id's due time
 -- may be about to change, so its record is compact no more.
 local function payloads_add(key, id, score, payload)
@@ -106,7 +106,7 @@ end
 
 --- absorb
 --@ payloads split get zadd
---@ fewer equal
+--@ rules equal
 -- Puts a whole zset of payloads to those of an id; it is gone afterwards. A rename where that is enough, and the fewer to the
 -- more where it is not: a claim's to those of an id with a million.
 local function payloads_absorb(key, id, zset)

@@ -43,7 +43,8 @@ end
 --@ payloads compact add bulk_write chunk
 --@ tags add
 --@ notes note
---@ fewer parse rule due keep
+--@ rules parse rule
+--@ fewer due keep
 --@ waiting parted wait
 -- Puts `count` jobs, whose first word is words[at], into the queue one after the other. Returns how many of them are new,
 -- the last default score, and when the first of them is due.
@@ -169,4 +170,3 @@ local function push_into(P, layout_here, clock, words, width, at, count, sender,
   if earliest < math.huge then ring(P, earliest, was_set_back and now or last_score) end
   return nil, new
 end
-
