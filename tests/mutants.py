@@ -25,6 +25,11 @@ class Mutant(NamedTuple):
     is_of_decisions: bool = False
 
 
+def _unhindered(side: str, word: str, breaks: str = "") -> Mutant:
+    """A row of includes/sides.lua without one of its words."""
+    return Mutant("sides.lua", side, side.replace(word, ""), breaks)
+
+
 def _of_decisions(safeguard: str, instead: str, breaks: str = "", file: str = "settle.lua") -> Mutant:
     return Mutant(file, safeguard, instead, breaks, is_of_decisions=True)
 
@@ -267,16 +272,8 @@ MUTANTS = {
     "any_layout_for_one": Mutant("push.lua", "meta[1] == ARGV[1] and", ""),
     "compact_without_fence": Mutant("quick_claim.lua", "owner[1] == ARGV[1] and owner[2] == ARGV[2] and", "", "I1"),
     "compact_claimed_late": Mutant("quick_claim.lua", " and tonumber(owner[3] or 0) < tonumber(number)", ""),
-    "compact_claimed_twice": Mutant(
-        "quick_claim.lua",
-        "P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
-        "P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
-    ),
-    "compact_claimed_beside": Mutant(
-        "quick_claim.lua",
-        "P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch'",
-        "P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'tags', P .. 'watch'",
-    ),
+    "compact_claimed_twice": _unhindered("'claim', 'list', hinders = 'claim acquire'", "claim "),
+    "compact_claimed_beside": _unhindered("'asides', 'hash', hinders = 'claim finish acquire emptiness'", "claim "),
     "compact_of_any_layout": Mutant("quick_claim.lua", "meta[1] == ARGV[4] and", "", "I8"),
     "compact_times_untold": Mutant("quick_claim.lua", "number, 'last_due', last_due)", "number)"),
     "compact_taken_with_the_rest": Mutant(
@@ -288,20 +285,14 @@ MUTANTS = {
         "quick_claim.lua", "redis.call('HDEL', P .. 'owner', 'open')\n      redis", "redis"
     ),
     "acked_of_any_claim": Mutant("settle.lua", " and owner[3] == ARGV[3]", ""),
-    "acked_and_not_forgotten": Mutant(
-        "settle.lua",
-        "P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch'",
-        "P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch'",
-    ),
-    "finishes_over_the_queue": Mutant("finish.lua", "P .. 'due', ", "", "I4"),
-    "finishes_beside": Mutant("finish.lua", "P .. 'asides', ", "", "I4"),
+    "acked_and_not_forgotten": _unhindered("'errors', 'hash', hinders = 'settle parting'", "settle "),
+    "finishes_over_the_queue": _unhindered("'due', 'zset', hinders = 'finish emptiness'", "finish ", "I4"),
+    "finishes_beside": _unhindered("'asides', 'hash', hinders = 'claim finish acquire emptiness'", "finish ", "I4"),
+    "finishes_what_settle_would_not": Mutant("finish.lua", "HINDERS.settle, ", ""),
     "finishes_another_claim": Mutant("finish.lua", " or owner[3] ~= ARGV[3]", "", "I4"),
     "finishes_without_fence": Mutant("finish.lua", "owner[1] ~= ARGV[1] or owner[2] ~= ARGV[2] or ", "", "I1"),
     "finishes_of_any_epoch": Mutant("finish.lua", "owner[2] ~= ARGV[2] or ", "", "I1"),
-    "finished_and_still_suspected": Mutant("finish.lua", "P .. 'crashes', ", "", "I7"),
-    "finished_and_not_forgotten": Mutant("finish.lua", ", P .. 'errors'", ""),
-    "finished_and_still_cancelled": Mutant("finish.lua", ", P .. 'cancels'", ""),
-    "finished_and_still_kept": Mutant("finish.lua", ",\n  P .. 'checkpoints'", "", "a checkpoint of nothing"),
+    "finished_and_still_suspected": _unhindered("'crashes', 'hash', hinders = 'settle parting'", "settle ", "I7"),
     "finishes_without_its_count": Mutant(
         "finish.lua", "redis.call('HINCRBY', P .. 'meta', 'processed', acked)", "acked = 0 + acked", "I5"
     ),
@@ -344,16 +335,9 @@ MUTANTS = {
     ),
     "restored_and_still_cancelled": Mutant("endings.lua", "  unmark(P, ids)\n", "", "a cancelled run is over"),
     "settled_and_still_cancelled": Mutant("settle.lua", "  unmark(P, over)\n", "", "a cancelled run is over"),
-    "acked_and_still_cancelled": Mutant(
-        "settle.lua",
-        "P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch'",
-        "P .. 'errors', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch'",
-    ),
-    "acked_and_still_kept": Mutant(
-        "settle.lua",
-        "P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch'",
-        "P .. 'errors', P .. 'cancels', P .. 'claimed_tags', P .. 'watch'",
-        "a checkpoint of nothing",
+    "acked_and_still_cancelled": _unhindered("'cancels', 'hash', hinders = 'settle parting acquire'", "settle "),
+    "acked_and_still_kept": _unhindered(
+        "'checkpoints', 'hash', hinders = 'settle parting acquire'", "settle ", "a checkpoint of nothing"
     ),
     "marks_outlive_the_lease": Mutant(
         "acquire.lua", "if are_away == 0 then redis.call('UNLINK', P .. 'cancels') end", ""
@@ -392,15 +376,12 @@ MUTANTS = {
     "apart_by_the_clock_alone": Mutant("push_apart.lua", "math.max(now, last_score + 1)", "now"),
     "apart_counted_once": Mutant("push_apart.lua", "pushed + done", "pushed + 1"),
     "pushed_without_tags": Mutant("pushing.lua", "add_tags(P, 'tags', id, tags)", ""),
-    "compact_claimed_without_tags": Mutant(
-        "quick_claim.lua", "P .. 'asides', P .. 'tags', P .. 'watch'", "P .. 'asides', P .. 'watch'", "tags"
-    ),
+    "compact_claimed_without_tags": _unhindered("'tags', 'hash', hinders = 'claim acquire'", "claim ", "tags"),
     "claimed_tags_stay_queued": Mutant("claim.lua", "redis.call('HDEL', P .. 'tags', some[i])", "", "tags"),
     "left_behind_without_tags": Mutant("claim.lua", "if not stays[some[i]] then redis", "if true then redis"),
     "tagged_and_not_claimed_so": Mutant("claim.lua", "redis.call('HSET', P .. 'claimed_tags', some[i], tags)", ""),
-    "finished_and_still_tagged": Mutant("finish.lua", ", P .. 'claimed_tags'", "", "tags"),
-    "acked_and_still_tagged": Mutant(
-        "settle.lua", "'checkpoints', P .. 'claimed_tags', P .. 'watch'", "'checkpoints', P .. 'watch'", "tags"
+    "acked_and_still_tagged": _unhindered(
+        "'claimed_tags', 'hash', hinders = 'settle parting acquire'", "settle ", "tags"
     ),
     "done_with_and_still_tagged": Mutant("claimed.lua", "  drop_tags(P, 'claimed_tags', {...})\n", "", "tags"),
     "requeued_without_tags": Mutant("endings.lua", "  copy_tags(P, 'claimed_tags', 'tags', id)\n", ""),
@@ -444,8 +425,10 @@ MUTANTS = {
         "if false then",
         "paused",
     ),
-    "paused_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'paused'", "", "paused"),
-    "paused_and_finished": Mutant("finish.lua", ", P .. 'paused'", "", "paused"),
+    "paused_and_claimed_the_quick_way": _unhindered(
+        "'paused', 'string', hinders = 'claim finish acquire'", "claim ", "paused"
+    ),
+    "paused_and_finished": _unhindered("'paused', 'string', hinders = 'claim finish acquire'", "finish ", "paused"),
     "paused_and_still_open": Mutant("pause.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "paused"),
     "paused_once_more": Mutant("pause.lua", "since = since or stamp(now)", "since = stamp(now)"),
     "paused_and_not_rung": Mutant("resume.lua", "if oldest and oldest ~= 'inf' then ring", "if false then ring"),
@@ -468,8 +451,8 @@ MUTANTS = {
         "rest.lua", "claim.epoch or string.find(ARGV[4], ' ' .. claim.number .. ' ', 1, true)", "claim.epoch"
     ),
     "held_and_claimed": Mutant("passing.lua", "why.has_held and held_of(P, ids, count) or {}", "{}", "held"),
-    "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
-    "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
+    "held_and_claimed_the_quick_way": _unhindered("'held', 'zset', hinders = 'claim finish'", "claim ", "held"),
+    "held_and_finished": _unhindered("'held', 'zset', hinders = 'claim finish'", " finish", "held"),
     "held_and_opened": Mutant(
         "claim.lua", "not (has_others or has_held or has_spaced", "not (has_others or has_spaced", "held"
     ),
@@ -546,7 +529,7 @@ MUTANTS = {
     ),
     "blocked_and_revived": _of_decisions("tonumber(at) < tonumber(NEVER)", "true", file="revive.lua"),
     "dropped_and_still_blocked": _of_decisions(
-        "redis.call('ZREM', P .. 'blocked', id)\n  redis.call('HDEL'", "redis.call('HDEL'", "blocked is", "claimed.lua"
+        "redis.call('ZREM', P .. 'blocked', id)\n  redis.call('HDEL'", "redis.call('HDEL'", "blocked is", "endings.lua"
     ),
     "retried_and_still_blocked": _of_decisions(
         "redis.call('ZREM', P .. 'blocked', id)", "", "blocked is", file="unblock.lua"
@@ -602,9 +585,8 @@ MUTANTS = {
     "lane_put_back_without_its_tenant": _of_decisions(
         "  if tenant then tenant_again(P, id, tenant) end\n", "", "", "put_back.lua"
     ),
-    "lane_claimed_in_the_quick_way": Mutant("quick_claim.lua", ", P .. 'lanes', P .. 'lanes_later'", "", "in lane"),
-    "lane_settled_in_the_quick_way": Mutant("settle.lua", "P .. 'tracks', P .. 'tenants',", "P .. 'tracks',"),
-    "lane_finished_in_the_quick_way": Mutant("finish.lua", ", P .. 'tenants',", ","),
+    "lane_claimed_in_the_quick_way": _unhindered("'lanes', 'zset', hinders = 'claim emptiness'", "claim ", "in lane"),
+    "lane_settled_in_the_quick_way": _unhindered("'tenants', 'hash', hinders = 'settle parting acquire'", "settle "),
     "lane_forgotten_by_the_dead": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not due[i] then"),
     "lane_forgotten_by_the_queued": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not dead[i] then"),
     "lane_remembered_for_ever": Mutant("settle.lua", "  forget_tenants(P, over)\n", ""),
@@ -636,9 +618,7 @@ MUTANTS = {
         "fewer.lua", "if throttle and until_us > now + throttle * 1000000 then", "if false then"
     ),
     "fewer_throttled_and_opened": Mutant("claim.lua", "or has_held or has_spaced or", "or has_held or", "throttle"),
-    "fewer_throttled_and_claimed_at_once": Mutant(
-        "quick_claim.lua", ", P .. 'rules', P .. 'spaced',\n      P .. 'debounced', P .. 'feeders')", ")"
-    ),
+    "fewer_throttled_and_claimed_at_once": _unhindered("'spaced', 'zset', hinders = 'claim finish'", "claim "),
     "fewer_throttled_though_it_has_not_run": Mutant(
         "fewer.lua", "if has_spaced then redis.call('ZREM', P .. 'spaced', id) end", ""
     ),
@@ -647,11 +627,9 @@ MUTANTS = {
         "fewer.lua", "if #past > 0 then redis.call('ZREM', P .. 'spaced', unpack(past)) end", ""
     ),
     "fewer_performed_now_and_put_off": Mutant("perform_now.lua", "redis.call('ZREM', P .. 'spaced', id)", ""),
-    "fewer_finished_in_one": Mutant(
-        "finish.lua", ", P .. 'rules',\n  P .. 'waiters', P .. 'spaced', P .. 'feeders')", ")"
-    ),
-    "fewer_settled_in_one": Mutant(
-        "settle.lua", "P .. 'tenants', P .. 'rules', P .. 'waiters') == 0", "P .. 'tenants') == 0", "a rule"
+    "fewer_finished_in_one": _unhindered("'spaced', 'zset', hinders = 'claim finish'", " finish"),
+    "fewer_settled_in_one": _unhindered(
+        "'rules', 'hash', hinders = 'claim settle parting acquire'", "settle ", "a rule"
     ),
     "fewer_debounced_later_than_at_most": Mutant(
         "fewer.lua",

@@ -269,7 +269,7 @@ MUTANTS = {
     ),
     "forgets_when": ("fire.lua", "redis.call('HSET', P .. 'recur_last', id, expected)", ""),
     "fires_before_all_has_come": ("firing.lua", "redis.call('EXISTS', P .. 'feeders') == 1", "false"),
-    "left_behind": ("moving.lua", "{'recurring', 'hash'}, ", ""),
+    "left_behind": ("sides.lua", "{'recurring', 'hash'}, ", ""),
     "overwrites": ("recur.lua", "if (redis.call('HGET', P .. 'recurring', id) or '') ~= ARGV[3] then return 0 end", ""),
     "fires_though_it_is_paused": ("recur.lua", "  redis.call('ZREM', P .. 'recurs', id)\n", ""),
 }  # fmt: skip

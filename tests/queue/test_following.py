@@ -64,9 +64,9 @@ MUTANTS = {
     "received_while_more_is_to_come": (
         "moving.lua", "if not refusal and redis.call('EXISTS', P .. 'feeders') == 1 then", "if false then",
     ),
-    "letters_left_behind": ("moving.lua", ", {'outbox', 'zset'}", ""),
-    "heard_left_behind": ("moving.lua", "{'heard', 'hash', 'each'}, ", ""),
-    "waits_left_behind": ("moving.lua", "{'waits', 'hash', 'each'}, ", ""),
+    "letters_left_behind": ("sides.lua", ", {'outbox', 'zset'}", ""),
+    "heard_left_behind": ("sides.lua", "{'heard', 'hash', 'each'}, ", ""),
+    "waits_left_behind": ("sides.lua", "{'waits', 'hash', 'each'}, ", ""),
     "answered_before_it_was_asked": (
         "adopt.lua", "redis.call('ZADD', P .. index .. ':' .. id, 'GT'", "redis.call('ZADD', P .. index .. ':' .. id",
     ),

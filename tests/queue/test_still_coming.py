@@ -77,7 +77,7 @@ UNGUARDED: Final[Mapping[str, str]] = {
     "claim": "nothing is claimed: it says PAUSED",
     "firing": "it says that nothing fires",
     "relay": "it says that there are no letters",
-    "push": "adopt merges what was pushed with what comes (SIDES in moving.lua)",
+    "push": "adopt merges what was pushed with what comes (SIDES in sides.lua)",
     "push_apart": "as push",
     "pause": "it is about the shard; feed tells it of the pause that comes",
     "resume": "it is about the shard; feed tells it of the pause that comes",

@@ -1,7 +1,8 @@
 """
 Loads the scripts: one .lua file an operation, in the folder `scripts` of the room that calls it. A line `--@ file a b`
 includes the sections a and b of includes/file.lua, each once in a script: Lua makes a function anew at each run, so a
-script has no more of them than it needs. A section begins with a line `--- name`.
+script has no more of them than it needs. A section begins with a line `--- name`. HINDERS.word stands for the keys of all
+that has that word in the tables of includes/sides.lua.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ ONCE_FREES: Final = "--@ shard oom\nfree_first(KEYS[1])\n"
 AS_DEED: Final = "--@ senders once\n{first}local function deed()\n{body}\nend\nreturn once(KEYS[1], deed)\n"
 
 _INCLUDE = re.compile(r"^--@ (\w+) (.+)\n", re.MULTILINE)
+_HINDERS = re.compile(r"\bHINDERS\.(\w+)")
+_SIDE = re.compile(r"\{'([\w:]+)'[^{}]*hinders = '([^']+)'\}")
 _SECTION = re.compile(r"^--- (\w+)\n", re.MULTILINE)
 
 
@@ -68,7 +71,7 @@ def _script(path: str, read: Read, flags: bool) -> Script:
     source = source.replace(MAKES_ROOM, "", 1)
     if is_once:
         source = AS_DEED.format(first=ONCE_FREES if makes_room else "", body=source.replace(ONCE, "", 1))
-    source = _expand(source, read, set())
+    source = _HINDERS.sub(lambda match: _keys(match[1], read), _expand(source, read, set()))
     if flags:
         source = (ALLOW_OOM if makes_room else "") + source.replace(FREES, "", 1)
     sha = hashlib.sha1(source.encode()).hexdigest().encode()  # noqa: S324 (Redis names scripts so)
@@ -88,6 +91,12 @@ def _expand(source: str, read: Read, seen: set[str]) -> str:
         return _expand(text, read, seen)
 
     return _INCLUDE.sub(include, source)
+
+
+def _keys(word: str, read: Read) -> str:
+    """The keys of what hinders that, as arguments in Lua."""
+    sides = _SIDE.findall("".join(_sections("sides", read).values()))
+    return ", ".join(f"P .. '{name}'" for name, hinders in sides if word in hinders.split())
 
 
 @lru_cache(maxsize=32)

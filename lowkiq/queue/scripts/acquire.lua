@@ -89,9 +89,7 @@ end
 if is_foreign and not abandoned then note(P, ran and 'death' or 'lease_lost', '', holder) end
 local restored, buried = 0, 0
 local is_moved = string.sub(known_layout or '', -6) == ':moved' -- then all is left to its mover, as it is (moving.lua)
-local has_rare = not is_moved and redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'cancels',
-  P .. 'checkpoints', P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'tenants', P .. 'rules',
-  P .. 'debounced') > 0
+local has_rare = not is_moved and redis.call('EXISTS', HINDERS.acquire) > 0
 if has_rare then restored, buried = restore() end
 
 -- Of a shard whose jobs still come it is ahead of those that owners of the old ones are given meanwhile (end_feed.lua).

@@ -3,7 +3,8 @@
 -- KEYS  1 prefix of the new shard
 -- ARGV  1 layout, 2 index of the old shard, 3 epoch of its mover, 4 what it is (pack.lua), then the words of its rows
 -- returns how many rows   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known, or all has come)
---@ moving feeder sides
+--@ moving feeder
+--@ sides move
 --@ shard now
 --@ claimed read
 --@ away lease keep

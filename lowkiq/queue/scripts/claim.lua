@@ -101,9 +101,7 @@ local layout_refusal, _, last_score, seen = check_layout(P, layout)
 if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
-local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'checkpoints',
-  P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held', P .. 'lanes', P .. 'lanes_later', P .. 'rules',
-  P .. 'spaced', P .. 'debounced', P .. 'feeders') > 0
+local has_rare = redis.call('EXISTS', P .. 'checkpoints', HINDERS.claim) > 0
 if has_rare and redis.call('EXISTS', P .. 'paused', P .. 'feeders') > 0 then return refuse('PAUSED', 'nothing is claimed') end
 local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
 local others = has_others and claims_in_hand(P, last_claim) or {}

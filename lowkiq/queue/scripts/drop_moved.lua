@@ -4,7 +4,8 @@
 -- ARGV  1 the mover, 2 epoch, 3 the step in which they have (note_step.lua), 4 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...; of what is in claims
 --       that are away: id, name of the claim, id, name ...; of letters names
 -- returns how many   errors: FENCED (also where they have lost it), INVALID (it is not marked)
---@ moving mover sides
+--@ moving mover
+--@ sides move
 --@ claimed over read
 --@ lanes drop
 local P, what = KEYS[1], ARGV[4]

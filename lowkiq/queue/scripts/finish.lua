@@ -10,9 +10,7 @@ local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'claim')
 if owner[1] ~= ARGV[1] or owner[2] ~= ARGV[2] or owner[3] ~= ARGV[3] then return false end
 -- With an empty queue nothing waits for a retry, nor for its own run, and there is nothing that the clock could have been
 -- set back for; and a layout changes with the owner.
-local has_more = redis.call('EXISTS', P .. 'due', P .. 'asides', P .. 'crashes', P .. 'errors', P .. 'cancels',
-  P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held', P .. 'tenants', P .. 'rules',
-  P .. 'waiters', P .. 'spaced', P .. 'feeders') > 0
+local has_more = redis.call('EXISTS', HINDERS.settle, HINDERS.finish) > 0
 if has_more then return false end
 local acked = redis.call('LLEN', P .. 'claim') / 2
 -- The first write is one that Redis does not refuse when memory is full.

@@ -2,7 +2,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 id, then of which keys, by their names, anything counts that they have of it; of all if none are given
 -- returns 1, or 0 if the shard was moved, and has nothing of it any more
---@ moving sides
+--@ sides move
 local P, id, wanted = KEYS[1], ARGV[1], {}
 for i = 2, #ARGV do wanted[ARGV[i]] = true end
 

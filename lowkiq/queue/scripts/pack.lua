@@ -8,7 +8,8 @@
 --       'waits:each', 'morgue:waits:each', 'heard:each'
 --       and 'waiters:each': id, member, score; or, where nothing more is in its zset, id, '', value · else: id, value
 -- errors: FENCED, INVALID (it is not marked)
---@ moving mover sides
+--@ moving mover
+--@ sides move
 --@ letters of
 --@ claimed in_hand read
 --@ shard now stamp

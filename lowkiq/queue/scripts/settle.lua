@@ -21,8 +21,7 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local is_usual = is_ours and last_score <= now
-    and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch',
-      P .. 'tracks', P .. 'tenants', P .. 'rules', P .. 'waiters') == 0
+    and redis.call('EXISTS', HINDERS.settle) == 0
   if is_usual then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
@@ -110,8 +109,7 @@ local done, over = {}, {}
 local is_known_elsewhere
 local function is_any_known_elsewhere()
   if is_known_elsewhere == nil then
-    is_known_elsewhere = redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind', P .. 'cancels',
-      P .. 'checkpoints', P .. 'claimed_tags', P .. 'tenants', P .. 'rules', P .. 'waiters') > 0
+    is_known_elsewhere = redis.call('EXISTS', HINDERS.parting) > 0
   end
   return is_known_elsewhere
 end

@@ -26,23 +26,11 @@ local function fence_mover(P, node, epoch, step)
   end
 end
 
---- sides
--- What a shard knows of ids beside their payloads, and how it is kept: all of it moves after these. A third word, 'each', is
--- for indexes, beside a zset for every id in it.
-local SIDES = {
-  {'retries', 'zset'}, {'blocked', 'zset'}, {'held', 'zset'}, {'holds', 'hash'}, {'behind', 'hash'}, {'errors', 'hash'},
-  {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'claimed_tags', 'hash'}, {'morgue:tags', 'hash'},
-  {'morgue:errors', 'hash'}, {'morgue:newer', 'hash'}, {'tracks', 'hash'},
-  {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'}, {'heard', 'hash', 'each'}, {'outbox', 'zset'},
-  {'recurring', 'hash'}, {'recur_last', 'hash'}, {'recurs', 'zset'}, {'asks', 'zset'},
-  {'waits', 'hash', 'each'}, {'morgue:waits', 'hash', 'each'}, {'waiters', 'zset', 'each'},
-}
-
 --- holds
---@ moving sides
+--@ sides move
 -- Whether there is anything in a shard that would have to be moved out of it.
 local function holds_anything(P)
-  local names = {P .. 'asides', P .. 'away', P .. 'lanes', P .. 'lanes_later', P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}
+  local names = {HINDERS.emptiness}
   for _, side in ipairs(SIDES) do names[#names + 1] = P .. side[1] end
   return redis.call('EXISTS', unpack(names)) > 0
 end

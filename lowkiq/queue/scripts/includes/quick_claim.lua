@@ -15,9 +15,7 @@ do
   local now = time[1] * 1000000 + time[2]
   local is_ours = owner[1] == ARGV[1] and owner[2] == ARGV[2] and tonumber(owner[3] or 0) < tonumber(number)
   local is_usual = is_ours and meta[1] == ARGV[4] and tonumber(meta[2] or 0) <= now
-    and redis.call('EXISTS', P .. 'claim', P .. 'crowds', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch',
-      P .. 'tracks', P .. 'paused', P .. 'held', P .. 'lanes', P .. 'lanes_later', P .. 'rules', P .. 'spaced',
-      P .. 'debounced', P .. 'feeders') == 0
+    and redis.call('EXISTS', HINDERS.claim) == 0
 
   local queued = is_usual and redis.call('ZCARD', P .. 'due')
   local now_text = time[1] .. '.' .. string.sub('00000' .. time[2], -6)
