@@ -69,7 +69,7 @@ bench-scale: $(VENV)/.for-bench ## measure a job's cost as shards, queues, paylo
 bench-reshard: $(VENV)/.for-dev ## measure how long a queue of a million jobs takes to be resharded
 	@$(BIN)/python -m benchmarks.reshard $(ARGS)
 
-bench-roll: $(VENV)/.for-dev ## measure how long jobs wait while their node is replaced
+bench-roll: $(VENV)/.for-dev ## measure how long jobs wait beside long ones while nodes come, go and die (3 minutes)
 	@$(BIN)/python -m benchmarks.roll $(ARGS)
 
 bench-rates: $(VENV)/.for-dev ## measure how well rates are kept and used, and what a backlog of one tenant costs

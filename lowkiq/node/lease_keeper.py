@@ -277,7 +277,9 @@ class LeaseKeeper(threading.Thread):
         missing = [lease for lease in leases if self._may_acquire(lease)]
         dead = self._runtime.dead_nodes() if missing else []
         for group in chunked(missing, ACQUIRES_AT_ONCE):
-            results = self._caller.run_all([lease.acquire_call(dead) for lease in group])
+            again = [call for lease in group for call in lease.leave_again_calls()]
+            calls = [*again, *(lease.acquire_call(dead) for lease in group)]
+            results = self._caller.run_all(calls)[len(again) :]
             for lease, result in zip(group, results, strict=True):
                 if isinstance(result, LowkiqError) and not isinstance(result, OtherLayout):
                     self._runtime.mishaps.met(

@@ -19,8 +19,10 @@ from lowkiq.node.schedulers import Lag
 from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.bell import LocalBell
-from lowkiq.queue.shard import AWAY, CANCELS, KEPT, LETTERS, LOST, RECURS, WAITS, WANTED, Released, Restored
+from lowkiq.queue.shard import AWAY, CANCELS, KEPT, LETTERS, LOST, RECURS, WAITS, WANTED, Owned, Released, Restored
+from lowkiq.shared_page import DeadNode
 from tests.node.driven import runtime_of
+from tests.pairs.rig import dump, restore
 
 
 class Kept:
@@ -288,7 +290,8 @@ def test_what_runs_of_a_shard_that_was_left_has_a_lease_of_its_own(kept: Kept, f
         look()
         assert kept.away.renew(kept.now[0]) == set()
         look()
-        fail([[KEPT | CANCELS]], [[LOST]])
+        left = Fenced("it was left")
+        fail([left, [KEPT | CANCELS]], [left, [LOST]])
         assert kept.away.renew(kept.now[0]) == {lease}
         assert kept.away.renew(kept.now[0]) == set()
         look()
@@ -301,17 +304,56 @@ def test_what_runs_of_a_shard_that_was_left_has_a_lease_of_its_own(kept: Kept, f
     assert lost == [ttl - 1, round(ttl * 2 / 3 - 1, 3), ttl, None, None]
 
 
-def test_what_runs_of_a_shard_that_was_lost_before_it_was_left_is_lost(kept: Kept, fail: Callable[..., None]) -> None:
+@pytest.mark.parametrize("who", ["another", "the node itself"])
+def test_what_runs_of_a_shard_stays_ours_where_a_failover_has_lost_that_it_was_left(
+    kept: Kept, app: Lowkiq, who: str
+) -> None:
     kept.round()
-    lease, seen = kept.push(), list[bool]()
+    lease, client, seen = kept.push(), app.redis(), list[Any]()
 
     def during(_: str) -> None:
-        (claim,) = kept.thread.in_hand
-        fail([Fenced("FENCED")])
+        before = dump(client)
         kept.away.leave([lease])
-        seen.append(claim.is_lost)
+        restore(client, before)
+        if who == "another":
+            kept.away.renew(kept.now[0])
+            taken = app.caller.run(lease.shard.acquire("another", 30.0, 1))
+            seen.append((type(taken), taken.restored, taken.has_away))
+        else:
+            kept.keeper.take_over(lease)
+            kept.round()
+            seen.append(lease.epoch != kept.thread.in_hand[0].epoch)
+        kept.away.renew(kept.now[0])
+        seen.append(kept.thread.in_hand[0].is_away)
 
     kept.during = during
     kept.pool.wake(lease, kept.now[0])
     kept.run()
-    assert seen == [True]
+    kept.run()  # it is settled
+    assert seen == [(Owned, 0, True) if who == "another" else True, True]
+    assert not client.exists(f"{lease.shard.prefix}due", f"{lease.shard.prefix}away")
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_runs_of_a_shard_is_lost_if_it_was_lost_before_it_was_left_and_not_if_that_is_told_twice(
+    kept: Kept, app: Lowkiq, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    kept.round()
+    lease, seen = kept.push(), list[bool]()
+    run_all = app.caller.run_all
+
+    def during(_: str) -> None:
+        if is_lost:
+            kept.app.caller.run(lease.shard.acquire("another", 30.0, 1, [DeadNode("one", ())]))
+        else:  # the reply to the first one is lost
+            monkeypatch.setattr(app.caller, "run_all", lambda calls: [run_all(calls), run_all(calls)][1])
+        kept.away.leave([lease])
+        monkeypatch.setattr(app.caller, "run_all", run_all)
+        seen.append(kept.thread.in_hand[0].is_lost)
+
+    kept.during = during
+    kept.pool.wake(lease, kept.now[0])
+    kept.run()
+    kept.run()
+    assert seen == [is_lost]
+    assert app.redis().exists(f"{lease.shard.prefix}due", f"{lease.shard.prefix}away") == is_lost

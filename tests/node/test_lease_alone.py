@@ -35,13 +35,10 @@ class Claim:
 
     def leave(self, until: float) -> None:
         self.told.append(("leave", until))
+        self.is_away = True
 
     def renewed(self, asked_at: float, ttl: float) -> None:
         self.told.append(("renewed", asked_at, ttl))
-
-    def lost(self) -> bool:
-        self.told.append("lost")
-        return True
 
 
 class Thread:
@@ -138,9 +135,22 @@ def test_claims_of_its_own_epoch_are_left_and_named(lease: Lease, now: list[floa
     assert list(left[1].arguments) == ["one", "1", 2, "lease", TTL, own_one.number], "what is on its way goes back, too"
     now[0] += 5
     lease.left("1", now[0] - 5)
-    lease.left("1", None)
-    assert own_one.told == [("leave", 1000.0 + TTL), ("renewed", 1000.0, TTL), "lost"]
+    assert own_one.told == [("leave", 1000.0 + TTL), ("renewed", 1000.0, TTL)]
     assert old.told == []
+
+
+def test_what_runs_of_earlier_holds_is_named_as_these_are_left_again(lease: Lease) -> None:
+    first = claim(lease)
+    lease.leave_call()
+    own(lease, "2")
+    second = claim(lease)
+    lease.in_hand += (Claim("0", 9),)  # type: ignore[assignment]  # its lease was lost, and it was never left
+    assert [call.arguments for call in lease.leave_again_calls()] == [["one", "1", 2, "lease", TTL, first.number]]
+    lease.leave_call()
+    again = [call.arguments for call in lease.leave_again_calls()]
+    assert again == [["one", "1", 2, "lease", TTL, first.number], ["one", "2", 2, "lease", TTL, second.number]]
+    lease.not_left("2")
+    assert len(lease.leave_again_calls()) == 1, "the keeper releases it"
 
 
 def test_a_lease_that_was_not_left_is_kept_unless_there_is_a_newer_one(lease: Lease) -> None:

@@ -17,6 +17,8 @@ from tests.pairs.jobs import Hand, Lease, Taken, fates, spelt, texts, told
 
 #: Seconds of a lease: longer than any history, as nobody is paused past it unless a capability says so.
 TTL = 1e8
+#: A number that no claim reaches.
+MANY = 1_000_000
 #: Claims of a shard that are in hand at a time.
 MOST_HANDS = 3
 
@@ -29,6 +31,7 @@ class Nodes(Ground):
     ) -> Lease | None:
         """A node takes a shard that is free, or whose owner is known to be dead."""
         node = node or self.nodes[shard.index % len(self.nodes)]
+        self.leave_again(shard, [one.name for one in dead])
         result = self.run(call or shard.acquire(node, TTL, self.max_crashes, dead))
         if isinstance(result, Held) and not call and shard.prefix not in self.held_by_movers:
             # Redis has lost who owns it now, and whoever owned it before is not there any more.
@@ -61,13 +64,27 @@ class Nodes(Ground):
             number: hand for number, hand in lease.hands.items() if hand not in taken
         }, is_lost=True)]  # fmt: skip
         self.away += taken
+        self._left(shard, lease.epoch)
+        return result
+
+    def leave_again(self, shard: Shard, dead: Iterable[str] = ()) -> None:
+        """Who has left a shard and still runs jobs of it leaves it again: a failover may have lost that."""
+        left = {hand.key[1]: hand.lease for hand in self.away if hand.key[0] == shard.prefix}
+        for epoch, lease in left.items():
+            if self.has_failed_over and lease.node not in dead:
+                numbers = [hand.key[2] for hand in self.away if hand.key[:2] == (shard.prefix, epoch)]
+                result = self.run(shard.release(lease.node, epoch, MANY, "lease", TTL, numbers))
+                self.tell(f"{lease.node} leaves {shard.prefix} again, and keeps {numbers} of {epoch}: {told(result)}")
+                if isinstance(result, Released):
+                    self._left(shard, epoch)
+
+    def _left(self, shard: Shard, epoch: str) -> None:
+        """What its owner did not take along is queued again: also what it has settled, if a failover has lost that."""
         kept = {hand.key for hand in self.away}
-        # Its other claims, also one that it has settled, if a failover has lost that.
         for id, record in list(self.book.records.items()):
-            if record.claim and record.claim[:2] == (shard.prefix, lease.epoch) and record.claim not in kept:
+            if record.claim and record.claim[:2] == (shard.prefix, epoch) and record.claim not in kept:
                 self.book.returned(id)
                 self.over(id, "released")
-        return result
 
     def _note_epoch(self, shard: Shard, epoch: int) -> None:
         known = self.owners.get(shard.prefix, 0)

@@ -8,6 +8,7 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.errors import Fenced
 from lowkiq.log import get_logger
 from lowkiq.node.leases.claim_in_hand import ClaimInHand
 from lowkiq.node.leases.homes import Home
@@ -57,8 +58,8 @@ class AwayClaims:
             elif isinstance(result, Released):
                 lease.left(epoch, asked_at)
                 released[lease] = result.told
-            else:
-                lease.left(epoch, None)
+        if any(isinstance(result, Fenced) for result in results):
+            self.renew(asked_at)  # others have it, or this was sent twice, as its reply was lost
         raise_first([result for result in results if isinstance(result, RedisError)])
         return released
 
@@ -85,12 +86,12 @@ class AwayClaims:
         groups = list(
             chunked(((claim, home) for claim in self.in_hand for home in claim.homes.all), runtime.caller.shards_a_call)
         )
-        results = runtime.caller.run_all(
-            [
-                renew_away([(home.shard, claim.epoch, home.number) for claim, home in group], runtime.node, ttl)
-                for group in groups
-            ]
-        )
+        calls = [
+            renew_away([(home.shard, claim.epoch, home.number) for claim, home in group], runtime.node, ttl)
+            for group in groups
+        ]
+        again = [call for lease in {claim.lease for claim in self.in_hand} for call in lease.leave_again_calls()]
+        results = runtime.caller.run_all([*again, *calls])[len(again) :]
         cancelled = set[Lease]()
         for group, kept in zip(groups, results, strict=True):
             for (claim, home), reply in zip(group, kept if isinstance(kept, list) else (), strict=False):

@@ -43,9 +43,6 @@ class Claimed(Protocol):
     def renewed(self, asked_at: float, ttl: float) -> None:
         """Notes that its own lease was kept: it ends ttl seconds after it was asked for (monotonic)."""
 
-    def lost(self) -> bool:
-        """Notes that its own lease is lost. Returns whether that is news, and it matters."""
-
 
 class Asked(NamedTuple):
     """A claim that is asked for."""

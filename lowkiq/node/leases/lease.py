@@ -230,17 +230,27 @@ class Lease:
             running = [claim for claim in self.in_hand if claim.epoch == epoch]
             for claim in running:
                 claim.leave(self.until)
-            away = [claim.number for claim in running]
-            node, last = self.runtime.node, self._numbers.last
-            return epoch, self.shard.release(node, epoch, last, "lease", self._ttl, away)
+            return epoch, self._release(epoch, running)
 
-    def left(self, epoch: str, asked_at: float | None) -> None:
-        """Notes that what runs has a lease of its own, since it was asked for; None: it was lost already."""
+    def leave_again_calls(self) -> list[Call[Released]]:
+        """
+        Releases it once more under each earlier epoch of which something runs. Where Redis knows that it was left this
+        is refused; where a failover has lost it, what runs would be taken for its owner's, and given to the next one.
+        """
         with self.lock:
-            for claim in [claim for claim in self.in_hand if claim.epoch == epoch]:
-                if asked_at is None:
-                    claim.lost()
-                else:
+            away = [claim for claim in self.in_hand if claim.is_away and claim.epoch != self.epoch]
+            epochs = sorted({claim.epoch for claim in away})
+            return [self._release(epoch, [one for one in away if one.epoch == epoch]) for epoch in epochs]
+
+    def _release(self, epoch: str, running: Iterable[Claimed]) -> Call[Released]:
+        away = [claim.number for claim in running]
+        return self.shard.release(self.runtime.node, epoch, self._numbers.last, "lease", self._ttl, away)
+
+    def left(self, epoch: str, asked_at: float) -> None:
+        """Notes that what runs has a lease of its own, since it was asked for."""
+        with self.lock:
+            for claim in self.in_hand:
+                if claim.epoch == epoch:
                     claim.renewed(asked_at, self._ttl)
 
     def not_left(self, epoch: str) -> None:

@@ -70,6 +70,7 @@ class Reshard(Capability):
             for hand in list(lease.hands.values()):
                 world.settle_hand(hand, world.outcome_of(hand, random))
             dead.append(DeadNode(lease.node, ()))
+        world.leave_again(route.old, self.deaths)
         self.movers += 1
         name = f"mover-{self.movers}"
         for is_marked in (False, True):
