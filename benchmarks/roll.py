@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.tally import Latency
 from lowkiq import Lowkiq
@@ -82,7 +82,7 @@ class Play:
         at = time.time()
         self._worker.perform_async([{"id": id, "payload": {"at": at} | more, "score": at} for id in ids])
 
-    def ask(self, command: str, **details: object) -> None:
+    def ask(self, command: str, **details: Any) -> None:
         ask(self._state, command, **details)
 
     @property

@@ -278,8 +278,7 @@ class LeaseKeeper(threading.Thread):
         dead = self._runtime.dead_nodes() if missing else []
         for group in chunked(missing, ACQUIRES_AT_ONCE):
             again = [call for lease in group for call in lease.leave_again_calls()]
-            calls = [*again, *(lease.acquire_call(dead) for lease in group)]
-            results = self._caller.run_all(calls)[len(again) :]
+            results = self._caller.run_all([*again, *(lease.acquire_call(dead) for lease in group)])[len(again) :]
             for lease, result in zip(group, results, strict=True):
                 if isinstance(result, LowkiqError) and not isinstance(result, OtherLayout):
                     self._runtime.mishaps.met(

@@ -18,7 +18,9 @@ from lowkiq.node.pool import Pool
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.queue import resharding
 from lowkiq.queue.bell import LocalBell
+from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import AWAY, CANCELS, KEPT, LETTERS, LOST, RECURS, WAITS, WANTED, Owned, Released, Restored
 from lowkiq.shared_page import DeadNode
 from tests.node.driven import runtime_of
@@ -331,6 +333,35 @@ def test_what_runs_of_a_shard_stays_ours_where_a_failover_has_lost_that_it_was_l
     kept.run()
     kept.run()  # it is settled
     assert seen == [(Owned, 0, True) if who == "another" else True, True]
+    assert not client.exists(f"{lease.shard.prefix}due", f"{lease.shard.prefix}away")
+
+
+def test_what_runs_of_a_shard_stays_ours_where_a_failover_has_lost_that_it_was_moved(kept: Kept, app: Lowkiq) -> None:
+    kept.round()
+    lease, client, seen = kept.push(), app.redis(), list[Any]()
+
+    def during(_: str) -> None:
+        (claim,) = kept.thread.in_hand
+        kept.away.leave([lease])
+        before = dump(client)
+        layout = resharding.begin(app.caller, app.settings.namespace, "Jobs", 3)
+        route = Route.of(app.settings.namespace, "Jobs", layout, lease.shard.index)
+        mover = app.caller.run(route.acquire("mover", 60, 3, [], is_marked=False))
+        list(resharding.steps(app.caller, route, "mover", mover.epoch))
+        kept.away.renew(kept.now[0])
+        (moved,) = claim.homes.all
+        kept.away.renew(kept.now[0])
+        seen.append(claim.homes.all == (moved,) and moved.number == f"1@{lease.shard.index}")
+        restore(client, before)
+        kept.away.renew(kept.now[0])
+        (home,) = claim.homes.all
+        seen.extend((home.shard is lease.shard, claim.is_away))
+
+    kept.during = during
+    kept.pool.wake(lease, kept.now[0])
+    kept.run()
+    kept.run()  # it is settled
+    assert seen == [True, True, True]
     assert not client.exists(f"{lease.shard.prefix}due", f"{lease.shard.prefix}away")
 
 

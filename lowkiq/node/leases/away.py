@@ -83,9 +83,8 @@ class AwayClaims:
     def renew(self, now: float) -> set[Lease]:
         """Renews what runs. Returns the shards of which jobs were cancelled. Raises RedisError."""
         runtime, ttl = self._runtime, self._runtime.settings.lease_ttl
-        groups = list(
-            chunked(((claim, home) for claim in self.in_hand for home in claim.homes.all), runtime.caller.shards_a_call)
-        )
+        asked = ((claim, home) for claim in self.in_hand for home in claim.homes.asked)
+        groups = list(chunked(asked, runtime.caller.shards_a_call))
         calls = [
             renew_away([(home.shard, claim.epoch, home.number) for claim, home in group], runtime.node, ttl)
             for group in groups
@@ -102,6 +101,10 @@ class AwayClaims:
 
     def _note_renewed(self, claim: ClaimInHand, home: Home, reply: int | bytes, now: float) -> bool:
         """Returns whether jobs of it may have been cancelled."""
+        if home not in claim.homes.all:  # it was moved from there, or, as others have said just now, it was not
+            if isinstance(reply, bytes) or reply == LOST:
+                return False
+            claim.homes.go_back()
         if isinstance(reply, bytes):
             claim.follow(home, reply.decode())
         if reply != LOST:

@@ -23,7 +23,13 @@ class Homes:
     """Those of one claim. Its ids are in the shards of one queue, be it resharded again and again."""
 
     def __init__(self, shard: Shard, number: int) -> None:
-        self.all: tuple[Home, ...] = (Home(shard, number),)
+        self._first = Home(shard, number)
+        self.all: tuple[Home, ...] = (self._first,)
+
+    @property
+    def asked(self) -> tuple[Home, ...]:
+        """Those that renewals ask: also the first one, since a failover may have lost that it was moved from there."""
+        return self.all if self._first in self.all else (self._first, *self.all)
 
     def of(self, id: str) -> Home | None:
         """The one that has an id; None where it is lost."""
@@ -38,6 +44,10 @@ class Homes:
         old, number = home.shard, f"{home.number}@{home.shard.index}"
         new = [Home(Shard(old.namespace, old.queue, at, to), number, frozenset(some)) for at, some in moved.items()]
         self.all = (*(other for other in self.all if other is not home), *new)
+
+    def go_back(self) -> None:
+        """Notes that all of it is where it was first."""
+        self.all = (self._first,)
 
     def lose(self, home: Home) -> None:
         """Notes that nothing of it is there any more."""
