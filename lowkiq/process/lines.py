@@ -127,6 +127,16 @@ class Lines:
         return True
 
 
+def keep_streams() -> None:
+    """
+    For a process that ends with its jobs: to close stdout or stderr flushes it, and nothing else. A job that closes one
+    would close it for all jobs after it, which then fail as they print, and for the log.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # there is none, or a stand-in that can't be told
+            stream.close = stream.flush  # type: ignore[method-assign]
+
+
 def _written(write: Write, data: bytes) -> bytes:
     """Write it; returns what there was no room for."""
     with contextlib.suppress(BlockingIOError):
