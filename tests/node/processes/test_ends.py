@@ -16,7 +16,7 @@ from tests.support import RedisServer, wait_until
 
 #: A node by its command. Jobs do what their payload says; what is recorded tells of which process it is.
 SCRIPT = """
-import asyncio, atexit, json, logging, logging.handlers, os, signal, sys, tempfile, threading, time
+import asyncio, atexit, io, json, logging, logging.handlers, os, signal, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import shared_memory
 import redis
@@ -132,6 +132,8 @@ def leave(what):
         print("a line that waits")
         sys.stdout.close()
         sys.stderr.close()
+    if what == "replace":
+        sys.stderr = io.StringIO()
     if what == "print":
         print("heard")
         print("heard, too", file=sys.stderr)
@@ -232,6 +234,16 @@ def test_a_job_that_closes_its_streams_closes_them_for_nobody_else(
         assert nodes.metrics().processed == 2
         assert node.logged("drained")
         assert "heard, too" in node.output
+
+
+def test_a_job_that_replaces_stderr_does_not_take_the_log_along(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq
+) -> None:
+    with Ending(tmp_path, redis_server, app.settings.namespace) as nodes:
+        nodes.push({"id": "a", "payload": "replace"})
+        node = nodes.start(node={"arguments": ["--burst"]})
+        assert node.wait() == 0
+        assert node.logged("drained")
 
 
 @pytest.mark.parametrize("how", HOW[:2])
