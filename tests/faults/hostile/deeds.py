@@ -116,7 +116,7 @@ def _hang_in_c() -> None:
 def _overflow() -> None:
     sys.setrecursionlimit(10**7)
     nest: list[Any] = []
-    for _ in range(10**6):
+    for _ in range(10**5):
         nest = [nest]
     repr(nest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -9,8 +10,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-#: Seconds between a job's end and Redis's knowing of it, on a busy machine.
-SETTLING: Final = 2.0
+#: Seconds between a job's end and Redis's knowing of it, while another job holds the interpreter's lock.
+SETTLING: Final = 5.0
 #: Seconds within which the node of a helper that was cut off has ended too.
 NODE_ENDS: Final = 60.0
 
@@ -103,17 +104,15 @@ class History:
 
     def _disordered(self) -> Iterator[str]:
         """Payloads that began while a lower one of their id ran, or had not been done."""
-        by_id: dict[tuple[str, str], list[tuple[Run, int]]] = defaultdict(list)
+        batches: dict[tuple[str, str], dict[tuple[float, int], set[int]]] = defaultdict(lambda: defaultdict(set))
+        done: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         for (queue, id, number), runs in self.runs.items():
-            by_id[queue, id] += ((run, number) for run in runs)
-        for key, runs in by_id.items():
-            numbers = sorted({number for _, number in runs})
-            ended = {
-                number: min((run.end for run, n in runs if n == number and run.end and run.how == "end"), default=None)
-                for number in numbers
-            }
-            for run, number in runs:
-                for lower in numbers[: numbers.index(number)]:
-                    begun_with = any(other.begin == run.begin and n == lower for other, n in runs)
-                    if not begun_with and not ((at := ended[lower]) and at <= run.begin):
-                        yield f"out of order: {key}: {number} began at {run}, {lower} was done at {ended[lower]}"
+            ends = [run.end for run in runs if run.end is not None and run.how == "end"]
+            done[queue, id][number] = min(ends, default=math.inf)
+            for run in runs:
+                batches[queue, id][run.begin, run.pid].add(number)
+        for key, of_id in batches.items():
+            for (begin, pid), numbers in of_id.items():
+                late = [n for n, at in done[key].items() if n < max(numbers) and at > begin and n not in numbers]
+                if late:
+                    yield f"out of order: {key}: {sorted(numbers)} began at {begin} in {pid}, before {late} were done"
