@@ -113,9 +113,9 @@ def _hang_in_c() -> None:
         ctypes.CDLL(None).usleep(int(HUNG * 1e6))  # a signal ends it
 
 
-def _overflow() -> None:
+def _overflow() -> int:
     sys.setrecursionlimit(10**7)
-    max([0], key=lambda _: _overflow())  # by way of C, whose stack has an end
+    return max([0], key=lambda _: _overflow())  # by way of C, whose stack has an end
 
 
 def _recurse() -> None:

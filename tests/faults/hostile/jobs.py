@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import psutil
 
-from lowkiq import Lowkiq, Worker, current
+from lowkiq import Lowkiq, NewJob, Worker, current
 from tests.faults.hostile.deeds import ANYWHERE, APART, BLOCKING, HERE, ON_LOOP, TENANT, write
 
 #: Where jobs of each kind of queue run.
@@ -67,7 +67,7 @@ class Innocent(Retried):
         write("end", **rows)
         if self.queue_name != FOLLOWING:
             for id, numbers in payloads_by_id.items():
-                follow = [{"id": id, "payload": number, "score": number} for number in numbers]
+                follow: list[NewJob] = [{"id": id, "payload": number, "score": number} for number in numbers]
                 current().then(app.workers[FOLLOWING], follow, of=id)
 
 
