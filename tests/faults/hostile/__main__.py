@@ -38,7 +38,7 @@ IDS: Final = 20
 DEEDS_A_SECOND: Final = 1.5
 MEMORY: Final = Path("/dev/shm")
 #: Seconds after the last deed in which all is done.
-PATIENCE: Final = 120.0
+PATIENCE: Final = 600.0
 
 
 class Hostile:
