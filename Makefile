@@ -14,7 +14,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-rare flaky mutants docs chaos pairs hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long test-rare flaky mutants docs chaos pairs hour hostile shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -49,6 +49,9 @@ pairs: $(VENV)/.for-dev ## play every pair of capabilities together (MINUTES=10,
 
 hour: $(VENV)/.for-dev ## an hour of work in ten minutes: kills, poison, a broken roll, one supervisor (MINUTES=10)
 	@$(BIN)/python -m tests.supervisor.hour --minutes $(or $(MINUTES),10) $(ARGS)
+
+hostile: $(VENV)/.for-dev ## run jobs that fork, hang, crash, leak and leave things behind beside innocent ones (MINUTES=10)
+	@$(BIN)/python -m tests.faults.hostile --minutes $(or $(MINUTES),10) $(ARGS)
 
 shop: $(VENV)/.for-dev ## watch a shop with faults from the overview alone, in a browser (MINUTES=10)
 	@$(BIN)/python -m tests.browser.ten_minutes --minutes $(or $(MINUTES),10) $(ARGS)

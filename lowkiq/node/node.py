@@ -56,6 +56,7 @@ from lowkiq.node.threads import make_threads, tuned
 from lowkiq.process import ending
 from lowkiq.process.ending import leave_within
 from lowkiq.process.faults import dump_on_faults
+from lowkiq.process.lines import keep_streams
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller
 from lowkiq.shared_page import SharedPage
@@ -145,6 +146,8 @@ class Node:
                 SignalInbox(HANDLED, ends_process=self._ends_process, on_interrupt=self._on_interrupt)
             )
             spare_forks()
+            if self._ends_process:
+                keep_streams()
             dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
             try:

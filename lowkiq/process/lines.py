@@ -29,6 +29,9 @@ Write = Callable[[bytes], int]
 #: A way to write, and how to close it.
 Way = tuple[Write, Callable[[], object]]
 
+#: The stderr that lines go to; none: whatever is stderr then.
+_kept: list[TextIO] = []
+
 
 class Lines:
     """
@@ -90,10 +93,11 @@ class Lines:
             with contextlib.suppress(OSError):
                 place = self._path.lstat()
         else:
+            stream = _stderr()
             try:
-                descriptor = sys.stderr.fileno()
+                descriptor = stream.fileno()
             except (OSError, ValueError, AttributeError):  # a stand-in, as tests have it, or nothing at all
-                return _to_stream(sys.stderr) if sys.stderr else len
+                return _to_stream(stream) if stream else len
             place = os.fstat(descriptor)
         if place is None or identity(place) != self._open:
             self._open_anew(descriptor or 2)
@@ -120,11 +124,27 @@ class Lines:
         if size <= select.PIPE_BUF or self._path is not None or sys.platform != "linux":
             return True
         with contextlib.suppress(OSError, ValueError):  # no pipe
-            descriptor, used = sys.stderr.fileno(), array.array("i", [0])
+            descriptor, used = _stderr().fileno(), array.array("i", [0])
             room = fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
             fcntl.ioctl(descriptor, termios.FIONREAD, used)
             return size + 2 * used[0] + select.PIPE_BUF <= room
         return True
+
+
+def keep_streams() -> None:
+    """
+    For a process that ends with its jobs: to close stdout or stderr flushes it, and nothing else, and lines go to the
+    stderr of now. A job that closes one would close it for all jobs after it, which then fail as they print; and one
+    that puts another in its place, as `contextlib.redirect_stderr` does, would take the log of all threads along.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # there is none, or a stand-in that can't be told
+            stream.close = stream.flush  # type: ignore[method-assign]
+    _kept[:] = [sys.stderr]
+
+
+def _stderr() -> TextIO:
+    return _kept[0] if _kept else sys.stderr
 
 
 def _written(write: Write, data: bytes) -> bytes:

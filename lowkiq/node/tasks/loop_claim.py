@@ -267,6 +267,8 @@ class TaskBatch:
 
     def _cancelled(self) -> Failures:
         performer, jobs = self._claim.lease.performer, list(self.running)
+        if self._reason is None and self._is_performing:  # nothing of it has run
+            return Failures(unstarted=[job.id for job in jobs])
         if self._reason is None:
             return performer.failures(jobs, asyncio.CancelledError())
         return performer.stopped(jobs, self._reason, self._claim.cancelled)

@@ -16,7 +16,7 @@ from tests.support import RedisServer, wait_until
 
 #: A node by its command. Jobs do what their payload says; what is recorded tells of which process it is.
 SCRIPT = """
-import asyncio, atexit, json, logging, logging.handlers, os, signal, sys, tempfile, threading, time
+import asyncio, atexit, io, json, logging, logging.handlers, os, signal, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import shared_memory
 import redis
@@ -128,6 +128,15 @@ def leave(what):
                 time.sleep(0.01)
     if what == "fatal":
         raise SystemExit
+    if what == "close":
+        print("a line that waits")
+        sys.stdout.close()
+        sys.stderr.close()
+    if what == "replace":
+        sys.stderr = io.StringIO()
+    if what == "print":
+        print("heard")
+        print("heard, too", file=sys.stderr)
 
 
 if options.get("signalled"):
@@ -209,6 +218,32 @@ def test_what_the_application_has_for_its_end_runs_after_the_last_job(
         where = {where for what, where, *_ in nodes.records("stop")}
         assert where == {"node", of(how)}
         assert bool(node.logged("tasks_cancelled")) == bool(left)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_job_that_closes_its_streams_closes_them_for_nobody_else(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq, how: dict[str, object]
+) -> None:
+    with Ending(tmp_path, redis_server, app.settings.namespace, **how) as nodes:
+        node = nodes.start()
+        for done, what in enumerate(["close", "print"]):
+            nodes.push({"id": what, "payload": what})
+            wait_until(lambda done=done: nodes.metrics().processed + nodes.metrics().failed > done)
+        node.send(signal.SIGTERM)
+        assert node.wait() == 0
+        assert nodes.metrics().processed == 2
+        assert node.logged("drained")
+        assert "heard, too" in node.output
+
+
+def test_a_job_that_replaces_stderr_does_not_take_the_log_along(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq
+) -> None:
+    with Ending(tmp_path, redis_server, app.settings.namespace) as nodes:
+        nodes.push({"id": "a", "payload": "replace"})
+        node = nodes.start(node={"arguments": ["--burst"]})
+        assert node.wait() == 0
+        assert node.logged("drained")
 
 
 @pytest.mark.parametrize("how", HOW[:2])

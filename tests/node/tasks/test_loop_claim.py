@@ -76,6 +76,17 @@ def test_tasks_that_are_stopped_before_their_first_step_are_over_and_their_jobs_
     assert bench.begun == []
 
 
+def test_jobs_whose_task_others_cancel_before_its_first_step_go_back_and_have_not_failed(bench: Bench) -> None:
+    """As a job does that cancels all tasks of its loop."""
+    gate, loop = threading.Event(), bench.runtime.loop.loop
+    loop.call_soon_threadsafe(gate.wait)
+    bench.start()
+    loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
+    gate.set()
+    assert bench.released() == ["a", "b"]
+    assert bench.begun == bench.stopped == []
+
+
 def test_a_task_that_others_cancel_while_it_ends_is_over_all_the_same(bench: Bench) -> None:
     bench.start()
     wait_until(lambda: bench.begun)

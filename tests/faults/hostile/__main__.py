@@ -1,0 +1,166 @@
+"""
+Four nodes of one supervisor run innocent jobs beside hostile ones, each of which does a deed (deeds.py) to its process.
+
+Usage: python -m tests.faults.hostile --minutes 10. Ends with 0 if every innocent payload was performed once, or again
+only as its process had died of a deed; in order; met nothing of another's; and nothing is left of all of it at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import psutil
+
+from lowkiq import Lowkiq
+from tests.chaos.journal import read
+from tests.faults.hostile.history import History
+from tests.faults.hostile.jobs import FOLLOWING, HOSTILE, INNOCENT, SHARDS
+from tests.harness import Supervised, status
+from tests.supervisor.hour import Load
+from tests.support import RedisServer, running_redis, wait_until
+from tests.warm import COLD
+
+NODES: Final = 4
+#: Ids of each innocent queue: few, so that each has payloads behind one another.
+IDS: Final = 20
+DEEDS_A_SECOND: Final = 1.5
+MEMORY: Final = Path("/dev/shm")
+#: Seconds after the last deed in which all is done.
+PATIENCE: Final = 600.0
+
+
+class Hostile:
+    """The load, and what must hold of it."""
+
+    def __init__(self, directory: Path, server: RedisServer, seconds: float, luck: random.Random) -> None:
+        self.directory, self.seconds, self.luck = directory, seconds, luck
+        self.folders = directory / "folders"
+        for folder in (self.folders, directory / "done"):
+            folder.mkdir()
+        (directory / "journal").touch()
+        self.environment = {
+            "REDIS_URL": server.url, "HOSTILE_DIRECTORY": str(directory), "TMPDIR": str(self.folders),
+            "LOWKIQ_SOAK": "1", **COLD,
+        }  # fmt: skip
+        self.app = Lowkiq(redis_url=server.url)
+        for queue in [*INNOCENT, FOLLOWING, *HOSTILE]:
+            self.app.worker(queue_name=queue, shards_count=SHARDS)(_nothing)
+        self.load = Load(self.push)
+
+    def run(self) -> list[str]:
+        """What does not hold."""
+        options = ["--nodes", str(NODES), "--max-rss", "250M", "--drain-timeout", "5"]
+        began = time.monotonic()
+        arguments = ["-r", "tests.faults.hostile.jobs", *options]
+        with Supervised.main(self.directory, *arguments, **self.environment).ready(NODES) as supervisor:
+            descriptors = _descriptors(supervisor.process.pid)
+            self.load.start()
+            self.do_deeds(time.monotonic())
+            self.load.stop()
+            wait_until(self.is_dry, "the end of every job", within=PATIENCE)
+            wait_until(lambda: status(self.directory)["supervisor"]["state"] == "running", "health")
+            wait_until(lambda: not _descriptors(supervisor.process.pid) - descriptors, "the end of what it has opened")
+            supervisor.end()
+            lines = supervisor.log()
+        history = History([*read(self.directory / "journal")], lines)
+        complaints = [*self.check_log(lines), *self.check_jobs(history), *self.left(history)]
+        kept = len(self.load.pushed)
+        print(f"{time.monotonic() - began:5.0f} s  {kept} innocent payloads, {len(self.deeds())} deeds, {history.says}")
+        return complaints
+
+    def push(self, names: list[str]) -> None:
+        """Pushes innocent payloads of these names: job-TURN-NUMBER."""
+        for name in names:
+            queue, id, number = self._place(name)
+            self.app.workers[queue].perform_async([{"id": id, "payload": number, "score": number}])
+
+    def _place(self, name: str) -> tuple[str, str, int]:
+        """The queue and id of a payload, and its number, which is its place among those of its id."""
+        _, turn, number = name.split("-")
+        where = crc32(name.encode())
+        queue = INNOCENT[where % 3]
+        return queue, f"{queue}-{where // 3 % IDS}", int(turn) * 10 + int(number)
+
+    def do_deeds(self, began: float) -> None:
+        """Does all deeds, again and again, in another order each time."""
+        deeds = [(queue, deed) for queue, deeds in HOSTILE.items() for deed in deeds]
+        for number in range(round(self.seconds * DEEDS_A_SECOND)):
+            turn, place = divmod(number, len(deeds))
+            if not place:
+                self.luck.shuffle(deeds)
+            queue, deed = deeds[place]
+            time.sleep(max(0.0, began + number / DEEDS_A_SECOND - time.monotonic()))
+            self.app.workers[queue].perform_async([{"id": f"{turn}:{deed}"}])
+
+    # ── what must hold ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_dry(self) -> bool:
+        return all(row.length + row.busy == 0 for row in self.app.metrics().values())
+
+    def deeds(self) -> list[str]:
+        return [path.name for path in (self.directory / "done").iterdir()]
+
+    def check_log(self, lines: list[dict[str, Any]]) -> Iterator[str]:
+        yield from (f"the log says {line}" for line in lines if line["event"] in {"crash_loop", "died_wont_restart"})
+
+    def check_jobs(self, history: History) -> Iterator[str]:
+        for queue in [*INNOCENT, FOLLOWING]:
+            buried = self.app.queries(queue, SHARDS).morgue_range_by_updated_at()
+            yield from (f"buried: {queue} {job.id}: {job.error}" for job in buried)
+        expected = {self._place(name) for name in self.load.pushed}
+        expected |= {(FOLLOWING, id, number) for _, id, number in expected}
+        yield from (f"never performed: {payload}" for payload in sorted(expected - history.runs.keys()))
+        yield from history.complaints
+
+    def left(self, history: History) -> Iterator[str]:
+        """What is there once all has ended. Files of processes that had no time to clear up are theirs to leave."""
+        mine = ("HOSTILE_DIRECTORY", str(self.directory))
+        for process in psutil.process_iter(["environ", "cmdline", "pid", "status"]):
+            if process.pid != os.getpid() and mine in (process.info["environ"] or {}).items():
+                yield f"a process is left: {process.info['pid']} {process.info['cmdline']}"
+        for folder in (self.folders, MEMORY):
+            for path in folder.glob(f"*{self.directory.name}-*"):
+                if int(path.name.split("-")[-2]) not in history.cut_off:
+                    yield f"a file is left: {path}"
+
+
+def _nothing(id: str, payloads: list[Any]) -> None:
+    """Stands for the workers of the same queues that the nodes have."""
+
+
+def _descriptors(pid: int) -> Counter[str]:
+    """What a process has open, by kind."""
+    found: Counter[str] = Counter()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found[re.sub(r"\d+", "N", str(path.readlink()))] += 1
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--keep", type=Path, help="a new folder, for all that was noted")
+    given = parser.parse_args()
+    print(f"seed {given.seed}")
+    with tempfile.TemporaryDirectory() as directory, running_redis() as server:
+        complaints = Hostile(given.keep or Path(directory), server, given.minutes * 60, random.Random(given.seed)).run()
+    print(*complaints, sep="\n")
+    sys.exit(1 if complaints else 0)
+
+
+if __name__ == "__main__":
+    main()
