@@ -151,6 +151,13 @@ class Network:
         return cluster.members[0].port
 
 
+class Named(Load):
+    """Its nodes resolve the name as this process does."""
+
+    begin = "import tests.transport.names\n"
+    pause = 0.1
+
+
 class User:
     """Something that goes on for ever: `done` counts what has worked, `errors` has what has not."""
 
@@ -193,8 +200,7 @@ class Trial:
     def __enter__(self) -> Trial:
         with self._stack as stack:
             self.network = Network(self._kind, self._directory, stack)
-            begin = "import tests.transport.names\n"
-            self.load = stack.enter_context(Load(self._directory, self.network.url, pause=0.1, begin=begin))
+            self.load = stack.enter_context(Named(self._directory, self.network.url))
             app = self._app(stack)
             self.progress: dict[str, Callable[[], int]] = {
                 "producer": lambda: len(self.load.accepted),
@@ -357,9 +363,9 @@ class Verdict(NamedTuple):
     slowest: dict[tuple[str, str], float]
 
     @property
-    def wrong(self) -> dict[str, object]:
+    def wrong(self) -> dict[str, list[Any]]:
         """What must not be."""
-        found = {
+        found: dict[str, list[Any]] = {
             "lost": self.outcome.lost, "out of order": self.outcome.out_of_order, "overlaps": self.outcome.overlaps,
             "mixed": self.mixed, **{f"{name} untold": ids for name, ids in self.untold.items()},
         }  # fmt: skip

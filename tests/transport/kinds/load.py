@@ -61,29 +61,21 @@ class Load:
     A context manager: pushes from the beginning to `finish`.
 
     Args:
-        begin: what the nodes do first of all.
-        pause: seconds between pushes.
         settings: of the nodes and the producer.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        url: str,
-        *,
-        nodes: int = 2,
-        ids: int = 120,
-        begin: str = "",
-        pause: float = 0.002,
-        **settings: Any,
-    ) -> None:
+    #: What nodes do first of all.
+    begin = ""
+    #: Seconds between pushes.
+    pause = 0.002
+
+    def __init__(self, directory: Path, url: str, *, nodes: int = 2, ids: int = 120, **settings: Any) -> None:
         self._directory = directory
         self._history = directory / "history"
         self._environment = {"LOWKIQ_REDIS_URL": url, "TEST_HISTORY": str(self._history), "PYTHONPATH": str(ROOT)} | {
             f"LOWKIQ_{name.upper()}": str(value) for name, value in settings.items()
         }
         self._count, self._ids = nodes, ids
-        self._begin, self._pause = begin, pause
         self.app = Lowkiq(redis_url=url, **settings)
         self.worker = self.app.worker(queue_name="jobs", shards_count=12)(lambda _: None)
         self.nodes: list[subprocess.Popen[bytes]] = []
@@ -96,7 +88,7 @@ class Load:
     def __enter__(self) -> Self:
         for number in range(self._count):
             with (self._directory / f"node-{number}.log").open("wb") as log:
-                command = [sys.executable, "-c", self._begin + NODE, str(number), str(self._count)]
+                command = [sys.executable, "-c", self.begin + NODE, str(number), str(self._count)]
                 environment = {name: value for name, value in os.environ.items() if not name.startswith("LOWKIQ_")}
                 self.nodes.append(
                     subprocess.Popen(command, stdout=log, stderr=log, env=environment | self._environment)
@@ -157,7 +149,7 @@ class Load:
                 else:
                     self.accepted += numbers
                     break
-            if self._enough.wait(self._pause):
+            if self._enough.wait(self.pause):
                 return
 
     def _lines(self, *kinds: str) -> list[list[str]]:
