@@ -120,7 +120,7 @@ class Network:
         tasks = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
         for weather in (self._weather, *self._fronts):
             weather.end()
-        await asyncio.wait(tasks)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _run(self, what: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result()
