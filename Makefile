@@ -14,7 +14,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-rare flaky mutants docs chaos pairs hour hostile shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long test-rare flaky mutants docs chaos pairs hour hostile hostile-net shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -43,6 +43,9 @@ mutants: $(VENV)/.for-dev ## play Lowkiq with one mistake in it: its tests must 
 
 chaos: $(VENV)/.for-dev ## inject random faults and audit every job (MINUTES=2, ARGS='--on cluster --seed 7')
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2) $(ARGS)
+
+hostile-net: $(VENV)/.for-dev ## cut, delay, silence and redirect the network of all who use Redis (MINUTES=10, ARGS='--on cluster')
+	@$(BIN)/python -m tests.faults.hostile_net --minutes $(or $(MINUTES),10) $(ARGS)
 
 pairs: $(VENV)/.for-dev ## play every pair of capabilities together (MINUTES=10, ARGS='--pair rate,death --seed 7')
 	@$(BIN)/python -m tests.pairs $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)

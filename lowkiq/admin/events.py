@@ -33,7 +33,7 @@ KINDS: Final = (
 #: Seconds until a shard forgets that somebody listens, and between two renewals: two may be lost.
 LAPSE: Final = 30
 RENEWAL: Final = 10.0
-#: Seconds that one read waits, and between two tries to connect again.
+#: Seconds that one read waits, and between two tries to connect.
 READ: Final = 0.5
 PAUSE: Final = 1.0
 #: Bytes of a message that are read.
@@ -69,7 +69,7 @@ class Events:
         self._subscription: Subscription | None = None
         self._heard_of: set[bytes] = set()
         self._ready: deque[Event] = deque()
-        self._renew_at = 0.0
+        self._renew_at = self._open_at = 0.0
         self._has_gap = False
         self._closed = threading.Event()
         self._open()
@@ -119,8 +119,9 @@ class Events:
         self._closed.set()
 
     def _open(self) -> None:
+        self._open_at = clock.monotonic() + PAUSE
         self._heard_of.clear()
-        self._subscription = Subscription(self._caller.client, *self._channels)
+        self._subscription = Subscription(self._caller.client, self._caller.leave, *self._channels)
         self._renew()
 
     def _renew(self) -> None:
@@ -151,7 +152,7 @@ class Events:
                 self._renew()
         except (RedisError, OSError):
             self._disconnect()
-            self._closed.wait(PAUSE)
+            self._closed.wait(max(0.0, self._open_at - clock.monotonic()))
             return
         if message is not None and message["type"] == "message":
             event = self._parse(message["channel"], message["data"])

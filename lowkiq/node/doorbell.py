@@ -82,7 +82,7 @@ class Doorbell(LastingThread):
 
     def _listen(self) -> None:
         bell = keys.doorbell(self._runtime.namespace, self._runtime.node)
-        with Subscription(self._runtime.caller.client, bell) as subscription:
+        with Subscription(self._runtime.caller.client, self._runtime.caller.leave, bell) as subscription:
             while not self._is_over.is_set():
                 if (message := subscription.get(LISTEN)) is None:
                     continue

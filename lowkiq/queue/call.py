@@ -87,6 +87,8 @@ class Caller:
         self._server: Server | ClusterClient = client if isinstance(client, ClusterClient) else Server(client)
         #: A plain command. Untyped in redis-py, whose replies have the types of Redis's own documentation.
         self.command: Callable[..., Any] = self._server.command
+        #: Closes idle connections; they are opened again when they are needed.
+        self.leave: Callable[[], None] = self._server.leave
         #: True if shards are spread over the servers of a cluster: then one call can't be for several of them.
         self.is_spread = isinstance(client, ClusterClient)
         #: The connections to the one server that has all shards; None where there are several, or others stand between.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Final
 
 import redis
@@ -22,8 +23,10 @@ _Found = list[tuple[Any, ...]]
 _Name = tuple[int, str, int, int]
 
 _lock = threading.Lock()
-#: Names that are being resolved, by process: a fork has no thread that would.
-_resolving: dict[_Name, Future[_Found]] = {}
+#: Seconds after which a resolver is asked anew: its question may be lost, and it waits longer before it repeats it.
+ANEW: Final = 2.0
+#: Names that are being resolved, by process, since when: a fork has no thread that would.
+_resolving: dict[_Name, tuple[Future[_Found], float]] = {}
 #: The address by which a name was reached at last: it is tried first.
 _reached: dict[_Name, Any] = {}
 
@@ -69,16 +72,27 @@ def _resolved(name: _Name, seconds: float | None) -> _Found:
     The addresses of a name. A thread asks the resolver, whose patience is its own, and is left alone when there is no
     time left; whoever asks meanwhile waits for the same one. Raises redis.TimeoutError.
     """
+    until = math.inf if seconds is None else clock.monotonic() + seconds
+    while True:
+        under_way = _under_way(name)
+        left = until - clock.monotonic()
+        done, _ = wait([under_way], min(max(left, 0.0), ANEW))
+        if done:
+            return under_way.result()
+        if left <= ANEW:
+            raise redis.TimeoutError(f"the name {name[1]} was not resolved within {seconds:g} s")
+
+
+def _under_way(name: _Name) -> Future[_Found]:
+    """The last question for a name, which is not older than ANEW."""
+    now = clock.monotonic()
     with _lock:
-        if (under_way := _resolving.get(name)) is None:
-            under_way = _resolving[name] = Future()
+        under_way, since = _resolving.get(name, (None, 0.0))
+        if under_way is None or now - since >= ANEW:
+            under_way = Future()
+            _resolving[name] = under_way, now
             threading.Thread(target=_resolve, args=(name, under_way), daemon=True, name="resolve").start()
-    try:
-        return under_way.result(seconds)
-    except TimeoutError as error:
-        if under_way.done():
-            raise
-        raise redis.TimeoutError(f"the name {name[1]} was not resolved within {seconds:g} s") from error
+        return under_way
 
 
 def _resolve(name: _Name, result: Future[_Found]) -> None:
@@ -86,8 +100,14 @@ def _resolve(name: _Name, result: Future[_Found]) -> None:
     try:
         found = socket.getaddrinfo(host, port, kind, socket.SOCK_STREAM)
     except BaseException as error:  # noqa: BLE001 (it is for whoever waits)
-        _resolving.pop(name, None)
+        _forget(name, result)
         result.set_exception(error)
     else:
-        _resolving.pop(name, None)
+        _forget(name, result)
         result.set_result(found)
+
+
+def _forget(name: _Name, result: Future[_Found]) -> None:
+    with _lock:
+        if _resolving.get(name, (None,))[0] is result:
+            del _resolving[name]

@@ -25,7 +25,7 @@ from redis.exceptions import (
 from lowkiq import clock
 from lowkiq.transport.cluster_pipeline import ServerPipeline, slot_of
 from lowkiq.transport.patience import in_time, is_over, make_patient, within
-from lowkiq.transport.server import Command, Connections, Replicas
+from lowkiq.transport.server import TIMEOUTS, Command, Connections, Replicas, close_idle
 
 _node: Callable[..., ClusterNode] = ClusterNode
 
@@ -101,6 +101,14 @@ class ClusterClient:
             known.close()
             known.disconnect_connection_pools()
 
+    def leave(self) -> None:
+        """Closes idle connections: whatever has forgotten one in silence may have forgotten the others."""
+        if (made := self._made) is not None:
+            known: Any = made
+            for node in known.get_nodes():
+                if node.redis_connection:
+                    close_idle(node.redis_connection.connection_pool)
+
     def command(self, *words: Any) -> Any:
         """Sends one command and returns its reply; raises its error."""
         if words[0] == "SCRIPT LOAD":
@@ -123,7 +131,7 @@ class ClusterClient:
             raise redis.ConnectionError(f"no connection was free within {self._patience:g} s")
         try:
             for delay in (*self._delays, None):
-                self._follow(left, replies, replicas)
+                self._follow(left, replies, replicas, is_first=not replies and delay is not None)
                 left = {number: command for number, command in left.items() if isinstance(replies[number], TRANSIENT)}
                 if not left or delay is None or is_over():
                     break
@@ -143,37 +151,48 @@ class ClusterClient:
 
     # ── one round trip, and slots that move ──────────────────────────────────────────────────────────────────────────
 
-    def _follow(self, commands: Mapping[int, Command], replies: dict[int, Any], replicas: Replicas | None) -> None:
+    def _follow(
+        self, commands: Mapping[int, Command], replies: dict[int, Any], replicas: Replicas | None, *, is_first: bool
+    ) -> None:
         asked: dict[int, ClusterNode] = {}
         for _ in range(REDIRECTIONS):
-            replies.update(self._round(commands, asked, replicas))
+            replies.update(self._round(commands, asked, replicas, is_first=is_first))
             moved = {number: replies[number] for number in commands if isinstance(replies[number], AskError)}
             if not moved:
                 break
             asked = self._redirected(moved)
             commands = {number: commands[number] for number in moved}
+        if any(isinstance(reply, TIMEOUTS) for reply in replies.values()):
+            self.leave()
         if any(isinstance(reply, (*TRANSIENT, AskError)) for reply in replies.values()):
             self.refresh()
 
     def _round(
-        self, commands: Mapping[int, Command], asked: Mapping[int, ClusterNode], replicas: Replicas | None
+        self,
+        commands: Mapping[int, Command],
+        asked: Mapping[int, ClusterNode],
+        replicas: Replicas | None,
+        *,
+        is_first: bool,
     ) -> dict[int, Any]:
         replies: dict[int, Any] = {}
+        found: dict[int | None, ClusterNode | RedisError] = {}  # once for a slot, whose commands stay in order
         by_node: dict[str, tuple[ClusterNode, dict[int, Command]]] = {}
         slots = {number: slot_of(command) for number, command in commands.items()}
         # A command without a key goes with one that has one: so TIME is asked where the stamps were set.
         fallback = next((slot for slot in slots.values() if slot is not None), None)
         for number, own_slot in slots.items():
             slot = fallback if own_slot is None else own_slot
-            try:
-                node = asked.get(number) or (self._any_node() if slot is None else self._node_of(slot))
-            except RedisError as error:
-                replies[number] = error
+            if slot not in found:
+                found[slot] = self._found(slot)
+            node = asked.get(number) or found[slot]
+            if isinstance(node, RedisError):
+                replies[number] = node
             else:
                 by_node.setdefault(node.name, (node, {}))[1][number] = commands[number]
         with contextlib.ExitStack() as stack:
             pipelines = [
-                stack.enter_context(ServerPipeline(self._server(node), some, asked, replicas))
+                stack.enter_context(ServerPipeline(self._server(node), some, asked, replicas, is_first=is_first))
                 for node, some in by_node.values()
             ]
             for pipeline in pipelines:
@@ -216,6 +235,12 @@ class ClusterClient:
             self.losses += 1
             self._refreshed_at = clock.monotonic()
             self._refreshing.release()
+
+    def _found(self, slot: int | None) -> ClusterNode | RedisError:
+        try:
+            return self._any_node() if slot is None else self._node_of(slot)
+        except RedisError as error:
+            return error
 
     def _node_of(self, slot: int) -> ClusterNode:
         with _as_redis_error():

@@ -9,6 +9,7 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError, ResponseError
 
+from lowkiq import clock
 from lowkiq.transport.patience import sending
 from lowkiq.transport.server import SCRIPTS, Argument, Command, Replicas, judged, wait_command
 
@@ -28,6 +29,8 @@ class ServerPipeline:
         commands: Mapping[int, Command],
         asked: Container[int] = (),
         replicas: Replicas | None = None,
+        *,
+        is_first: bool = False,
     ) -> None:
         self._parse: Callable[..., Any] = server.parse_response
         self._pool: Any = server.connection_pool
@@ -39,13 +42,14 @@ class ServerPipeline:
             self._sent.append(wait_command(replicas))
         self._connection: Any = None
         self._failure: Exception | None = None
-        self._is_whole = False
+        self._is_whole, self._is_first = False, is_first
         try:
             self._connection = self._pool.get_connection()
-            sending(self._connection)
+            sending(self._connection, is_first)
             self._connection.send_packed_command(self._connection.pack_commands(self._sent), check_health=False)
         except (RedisError, OSError) as error:
             self._failure = error
+        self._sent_at = clock.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -58,12 +62,10 @@ class ServerPipeline:
 
     def read(self) -> dict[int, Any]:
         """The reply, or error, of each command by its number."""
-        try:
-            if self._connection is not None and not self._failure:
-                sending(self._connection)  # other servers' replies may have taken most of the time
-        except RedisError as error:
-            self._failure = error
-        replies = [self._failure or self._read_one(str(command[0])) for command in self._sent]
+        self._wait(clock.monotonic() - self._sent_at)  # all servers are waited for together
+        replies = [self._read_one(str(self._sent[0][0]))]
+        self._wait(0.0)
+        replies += [self._read_one(str(command[0])) for command in self._sent[1:]]
         self._is_whole = self._failure is None
         rest = iter(judged(replies, self._replicas) if self._replicas else replies)
         found = {}
@@ -73,7 +75,16 @@ class ServerPipeline:
             found[number] = next(rest)
         return found
 
+    def _wait(self, waited: float) -> None:
+        try:
+            if not self._failure:
+                sending(self._connection, self._is_first, waited)
+        except RedisError as error:
+            self._failure = error
+
     def _read_one(self, name: str) -> Any:
+        if self._failure:
+            return self._failure
         try:
             return self._parse(self._connection, name)
         except ResponseError as error:

@@ -25,8 +25,9 @@ logger = get_logger()
 
 #: Seconds for one reply. A script is O(batch), so a server that takes longer is in trouble, not busy.
 SOCKET_TIMEOUT = 10.0
-#: The same for a node, in parts of its lease: a reply that never comes costs it one of three renewals, not the lease.
-NODE_PATIENCE = 1 / 3
+#: The same for a node, in parts of its lease: a reply that never comes costs it one of three renewals, not the lease;
+#: and it goes on within five seconds, also where Sentinel is asked first.
+NODE_PATIENCE = 1 / 5
 #: Seconds to connect.
 CONNECT_TIMEOUT = 5.0
 #: How often a producer repeats a call whose reply was lost, over about two seconds. Safe: scripts are idempotent.
@@ -113,7 +114,7 @@ def _client(
             raise SettingsError("the client made by `redis` decodes replies; make it with decode_responses=False")
         if isinstance(made, redis.RedisCluster):
             return ClusterClient(lambda: made, connections=MADE_CONNECTIONS, patience=timeout, delays=delays)
-        _bound(made.connection_pool, reply_within)
+        _bound(made.connection_pool, reply_within, retry)
         return made
     target = parse(settings.redis_url)
     options: dict[str, Any] = {
@@ -134,10 +135,10 @@ def _client(
     return redis.Redis.from_pool(_BlockingPool(**(options | {"connection_class": connection_class})))
 
 
-def _bound(pool: Any, reply_within: float) -> None:
+def _bound(pool: Any, reply_within: float, usual: Retry) -> None:
     """
-    Has a pool of the user's give up in time: where it has no time-outs it gets ours, and what a push sends, connects
-    and repeats takes no longer than that has. All else is as the user has it.
+    Has a pool of the user's give up in time: where it has no time-outs and repeats nothing it gets ours, and what a
+    push sends, connects and repeats takes no longer than that has. All else is as the user has it.
     """
     make_patient(pool)
     options: dict[str, Any] = pool.connection_kwargs
@@ -145,9 +146,13 @@ def _bound(pool: Any, reply_within: float) -> None:
         if options.get(name) is None:
             options[name] = min(seconds, reply_within)
     retry = options.get("retry")
-    if type(retry) is Retry:
-        bounded = PatientRetry(PatientBackoff(retry._backoff), retry._retries, retry._supported_errors)
-        pool.set_retry(bounded)
+    if retry is None:
+        options["retry"] = usual
+    elif type(retry) is Retry:
+        options["retry"] = PatientRetry(PatientBackoff(retry._backoff), retry._retries, retry._supported_errors)
+    # Those that it has made: its own set_retry knows no BlockingConnectionPool.
+    for connection in getattr(pool, "_connections", getattr(pool, "_available_connections", ())):
+        connection.retry = options["retry"]
 
 
 def _cluster(

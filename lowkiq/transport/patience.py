@@ -21,6 +21,9 @@ T = TypeVar("T")
 #: like a server that is slow. What is repeated is applied once.
 FIRST_TRY: Final = 0.5
 
+#: Seconds for a reply that should be there already.
+AT_ONCE: Final = 0.01
+
 #: That of the push which this thread or task is at; None for all else that talks to Redis.
 _current: Final[ContextVar[Patience | None]] = ContextVar("patience", default=None)
 
@@ -74,16 +77,18 @@ def within(seconds: float | None) -> float | None:
     return left if seconds is None else min(seconds, left)
 
 
-def sending(connection: Any, is_first: bool = False) -> None:
+def sending(connection: Any, is_first: bool = False, waited: float = 0.0) -> None:
     """
     Has a connection wait for its replies no longer than may be; called right before something is sent, `is_first` if it
-    would be sent again.
+    would be sent again; or once others have been waited for, for so many seconds since then.
     """
     timeout = connection.socket_timeout
+    if waited and timeout:
+        timeout = max(timeout - waited, AT_ONCE)
     if held := _current.get():
         timeout = within(timeout)
-        if is_first and timeout and timeout > held.first_try:
-            timeout = held.first_try
+        if is_first and timeout and timeout > (most := max(held.first_try - waited, AT_ONCE)):
+            timeout = most
         held.was_sent = True
     socket = connection._sock
     if socket.gettimeout() != timeout:

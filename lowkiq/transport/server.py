@@ -74,8 +74,10 @@ class Server:
                 sent()
                 replies = list(pipeline.execute(raise_on_error=False))
         for reply in replies:
-            if isinstance(reply, ResponseError):
-                self._leave_if_demoted(reply)
+            # A primary that has become a replica would refuse for ever, while another may have its name in the URL. The
+            # latter is Redis 6.2's, of a script.
+            if isinstance(reply, ReadOnlyError) or (isinstance(reply, ResponseError) and "-READONLY" in str(reply)):
+                self.leave()
         return judged(replies, replicas) if replicas else replies
 
     def load(self, sources: Iterable[str]) -> None:
@@ -98,13 +100,12 @@ class Server:
             for command, reply in zip(commands, replies, strict=True)
         ]
 
-    def _leave_if_demoted(self, error: ResponseError) -> None:
-        """A primary that has become a replica would refuse for ever, while another may have its name in the URL."""
-        if isinstance(error, ReadOnlyError) or "-READONLY" in str(error):  # the latter is Redis 6.2's, of a script
-            if self.connections:
-                self.connections.leave()
-            else:
-                close_idle(self._client.connection_pool)
+    def leave(self) -> None:
+        """Closes idle connections; they are opened again when they are needed."""
+        if self.connections:
+            self.connections.leave()
+        else:
+            close_idle(self._client.connection_pool)
 
 
 class Connections:

@@ -13,10 +13,12 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.sentinel import is_to_primary
+from lowkiq.transport.server import TIMEOUTS
 
 #: Seconds of silence after which Redis is pinged, and that it has for the answer: a listener sends nothing, and would
-#: not notice that the other end, or something between, has forgotten the connection.
-SILENCE, ANSWER = 15.0, 5.0
+#: not notice that the other end, or something between, has forgotten the connection. Both, and as long as one look may
+#: take, are within the five seconds after which all works again.
+SILENCE, ANSWER = 1.5, 2.5
 
 Message = Mapping[str, Any]
 
@@ -24,12 +26,12 @@ Message = Mapping[str, Any]
 class Subscription:
     """
     Listens to channels of one server, which of a cluster may be any. A context manager. An error ends it: whoever goes
-    on opens another, on a cluster by a topology that is asked for anew.
+    on opens another, on a cluster by a topology that is asked for anew. Silence ends what is idle as well: `leave`.
     """
 
-    def __init__(self, client: redis.Redis | ClusterClient, *channels: str | bytes) -> None:
+    def __init__(self, client: redis.Redis | ClusterClient, leave: Callable[[], None], *channels: str | bytes) -> None:
         make: Callable[[], Any] = client.pubsub
-        self._client = client
+        self._client, self._leave = client, leave
         self._pubsub: Any = None
         self._heard_at, self._asked_at = clock.monotonic(), math.inf
         with self._ending():
@@ -73,8 +75,10 @@ class Subscription:
     def _ending(self) -> Iterator[None]:
         try:
             yield
-        except (RedisError, OSError):
+        except (RedisError, OSError) as error:
             self.close()
+            if isinstance(error, TIMEOUTS):
+                self._leave()
             if isinstance(self._client, ClusterClient):
                 self._client.refresh()
             raise

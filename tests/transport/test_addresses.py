@@ -12,7 +12,7 @@ import redis
 
 from lowkiq import Lowkiq, PushFailed, clock
 from lowkiq.transport import addresses
-from tests.support import BUDGET, HOST, free_port
+from tests.support import BUDGET, HOST, free_port, until_pushed
 from tests.transport.kinds.member import Member
 
 
@@ -75,6 +75,23 @@ def test_a_resolver_that_is_silent_costs_no_more_than_the_push_has_and_is_named(
     with pytest.raises(PushFailed, match="was not resolved"):
         app.workers["jobs"].perform_async([{"id": 1}])
     assert clock.monotonic() - began < BUDGET / 2
+    over.set()
+
+
+def test_a_resolver_whose_first_question_was_lost_is_asked_anew(
+    app: Lowkiq, server: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, asked = threading.Event(), list[None]()
+
+    def resolve(*_: object) -> list[Any]:
+        asked.append(None)
+        if len(asked) == 1:
+            over.wait(BUDGET)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (HOST, server.port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(addresses, "ANEW", 0.1)
+    assert until_pushed(lambda: app.workers["jobs"].perform_async([{"id": 1}])).new <= 1
     over.set()
 
 

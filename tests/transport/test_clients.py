@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from lowkiq import SettingsError
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import check_connections, client_for_node, client_for_producers, connections_of_node
+from lowkiq.transport.patience import PatientRetry
 from tests.support import HOST
 
 
@@ -36,9 +39,22 @@ def test_with_few_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert "few_connections" in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("pool_type", [redis.ConnectionPool, redis.BlockingConnectionPool])
+@pytest.mark.parametrize("retry", [None, Retry(NoBackoff(), 2)])
+def test_what_a_push_repeats_by_a_client_of_the_users_is_bounded_by_its_time(pool_type: Any, retry: Any) -> None:
+    pool = pool_type(host=HOST, retry=retry)
+    made = pool.make_connection()
+    for connections in (getattr(pool, name, []) for name in ("_connections", "_available_connections")):
+        connections[:] = [made]
+    client_for_producers(Settings(redis=lambda: redis.Redis.from_pool(pool)))
+    assert isinstance(made.retry, PatientRetry)
+    assert made.retry is pool.connection_kwargs["retry"]
+    assert retry is None or made.retry._retries == 2
+
+
 @pytest.mark.parametrize("timeout", [None, 30.0])
 def test_a_client_of_the_users_gets_time_outs_where_it_has_none(timeout: float | None) -> None:
     settings = Settings(redis=lambda: redis.Redis(HOST, socket_timeout=timeout, socket_connect_timeout=timeout))
     options = client_for_node(settings, 15).connection_pool.connection_kwargs
-    assert options["socket_timeout"] == (timeout or 5.0)
-    assert options["socket_connect_timeout"] == (timeout or 5.0)
+    assert options["socket_timeout"] == (timeout or 3.0)
+    assert options["socket_connect_timeout"] == (timeout or 3.0)

@@ -12,7 +12,7 @@ import redis
 from fakeredis import FakeRedis
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, ReadOnlyError, ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 from redis.retry import Retry
 
 from lowkiq import Lowkiq, PushFailed
@@ -209,7 +209,7 @@ def test_idle_connections_are_closed_whatever_redis_py_calls_it(redis_server) ->
     idle, used = pool.get_connection(), pool.get_connection()
     pool.release(idle)
     server = Server(redis.Redis.from_pool(pool))
-    server._leave_if_demoted(ReadOnlyError("You can't write against a read only replica."))
+    server.leave()
     assert idle._sock is None and used._sock is not None
     used.disconnect()
 

@@ -12,17 +12,13 @@ import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from redis.sentinel import Sentinel
 
 from lowkiq.queue.call import Caller
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import client_for_node, client_for_people, client_for_producers
-from tests.support import HOST, free_port, wait_until
-from tests.transport.kinds.member import Member
 from tests.transport.late_replies import LateReplies
+from tests.transport.proxied import KINDS, proxied, settings_for
 
-#: How a server is reached → the kind of server that it is.
-KINDS = {"cluster": "cluster"} | dict.fromkeys(("server", "sentinel", "user's", "user's sentinel"), "server")
 CLIENTS = {
     "people": client_for_people,
     "node": lambda settings: client_for_node(settings, 4),
@@ -38,27 +34,19 @@ WAYS: dict[str, Callable[[Caller, str], Any]] = {
 
 
 @contextmanager
-def proxied(kind: str, directory: Path) -> Iterator[LateReplies]:
+def with_keys(kind: str, directory: Path) -> Iterator[LateReplies]:
     """A server that has keys a and b, behind a proxy."""
-    port = free_port(bus=True)
-    with LateReplies(port) as proxy:
-        of_cluster = ("--cluster-enabled", "yes", "--cluster-announce-port", str(proxy.port))
-        server = Member(directory, port, *(of_cluster if kind == "cluster" else ()))
-        server.start()
-        if kind == "cluster":
-            server.ask("CLUSTER", "ADDSLOTS", *range(16384))
-            wait_until(lambda: "cluster_state:ok" in str(server.ask("CLUSTER", "INFO")))
+    with proxied(kind, directory, LateReplies) as (proxy, server):
         for key in "ab":
             server.ask("SET", key, f"value of {key}")
             server.ask("HSET", key + "-hash", "x", f"value of {key}")
         yield proxy
-        server.kill()
 
 
 @pytest.fixture(scope="module")
 def proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], LateReplies]]:
     with ExitStack() as stack:
-        yield cache(lambda kind: stack.enter_context(proxied(kind, tmp_path_factory.mktemp(kind))))
+        yield cache(lambda kind: stack.enter_context(with_keys(kind, tmp_path_factory.mktemp(kind))))
 
 
 @pytest.fixture(params=KINDS)
@@ -75,19 +63,8 @@ def proxy(kind: str, proxies: Callable[[str], LateReplies]) -> Iterator[LateRepl
 
 @pytest.fixture
 def settings(kind: str, proxy: LateReplies, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    address = HOST, proxy.port
-    monkeypatch.setattr(Sentinel, "discover_master", lambda *_: address)
-    options: Any = {
-        "socket_timeout": 1.0,
-        "retry": Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
-    }
-    if kind == "user's":
-        return Settings(redis=lambda: redis.Redis(HOST, proxy.port, **options))
-    if kind == "user's sentinel":
-        return Settings(redis=lambda: Sentinel([address], **options).master_for("s"))
-    scheme = "redis" if kind == "server" else f"redis+{kind}"
-    service = "/s" if kind == "sentinel" else ""
-    return Settings(redis_url=f"{scheme}://{HOST}:{proxy.port}{service}/0?socket_timeout=1")
+    retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
+    return Settings(**settings_for(kind, proxy, monkeypatch, 1.0, retry=retry))
 
 
 @pytest.mark.parametrize("way", WAYS)

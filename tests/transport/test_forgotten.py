@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from lowkiq import Lowkiq
+from lowkiq.admin import events as admin_events
 from lowkiq.admin.events import Events
+from lowkiq.node import doorbell
 from lowkiq.transport import subscription
-from tests.support import HOST, free_port, wait_until
+from tests.support import wait_until
 from tests.transport.forgetful import Forgetful
-from tests.transport.kinds.member import Member
+from tests.transport.proxied import KINDS, proxied, settings_for
 
-#: How a server is reached: its own URL, and a client that the user makes.
-WAYS = ("url", "user's")
+#: Seconds that a client waits for a reply which no push bounds: nothing here waits for one.
+LONG = 1_000.0
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forgetful]:
-    server = Member(tmp_path_factory.mktemp("redis"), free_port())
-    server.start()
-    with Forgetful(server.port) as proxy:
-        yield proxy
-    server.kill()
+def proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Forgetful]]:
+    with ExitStack() as stack:
+        yield cache(lambda kind: stack.enter_context(proxied(kind, tmp_path_factory.mktemp(kind), Forgetful))[0])
 
 
-@pytest.fixture(params=WAYS)
-def app(proxy: Forgetful, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lowkiq]:
-    way: dict[str, Any] = {"redis_url": f"redis://{HOST}:{proxy.port}/0"}
-    if request.param == "user's":
-        way = {"redis": lambda: redis.Redis(HOST, proxy.port)}
-    app = Lowkiq(namespace=tmp_path.name, push_timeout=6, **way)
+@pytest.fixture(params=KINDS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def proxy(way: str, proxies: Callable[[str], Forgetful]) -> Forgetful:
+    return proxies(KINDS[way])
+
+
+@pytest.fixture
+def app(way: str, proxy: Forgetful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lowkiq]:
+    app = Lowkiq(namespace=tmp_path.name, push_timeout=6, **settings_for(way, proxy, monkeypatch, LONG))
     app.worker(queue_name="jobs")(lambda _: None)
     yield app
     app.close()
@@ -50,14 +58,22 @@ def test_who_listens_is_told_of_a_gap_and_hears_what_follows(
 ) -> None:
     monkeypatch.setattr(subscription, "SILENCE", 0.2)
     monkeypatch.setattr(subscription, "ANSWER", 1.0)
+    monkeypatch.setattr(admin_events, "PAUSE", 1e4)
     worker = app.workers["jobs"]
     with app.events() as events:
         worker.perform_async([{"id": 1}])
         next_of(events, "pushed")
+        events._open_at = 0.0  # it has listened for long
         proxy.forget()
         next_of(events, "gap")
         worker.perform_async([{"id": 2}])
         next_of(events, "pushed")
+
+
+def test_who_listens_goes_on_within_five_seconds() -> None:
+    for look in (admin_events.READ, doorbell.LISTEN):
+        looks = math.ceil(subscription.SILENCE / look) + math.ceil(subscription.ANSWER / look)
+        assert looks * look <= 5.0
 
 
 def test_a_push_is_made_all_the_same(app: Lowkiq, proxy: Forgetful) -> None:
@@ -80,15 +96,25 @@ def test_an_awaited_push_is_made_all_the_same(app: Lowkiq, proxy: Forgetful) -> 
     asyncio.run(push())
 
 
+def idle_of(app: Lowkiq) -> list[Any]:
+    """Three connections that are idle."""
+    if connections := app.caller.connections:
+        take, give = connections._take, connections._give_back
+    else:
+        cluster: Any = app.caller.client
+        pool = cluster.primaries()[0].connection_pool
+        take, give = pool.get_connection, pool.release
+    taken = [take() for _ in range(3)]
+    for connection in taken:
+        give(connection)
+    return taken
+
+
 def test_one_silent_connection_closes_the_idle_ones_too(app: Lowkiq, proxy: Forgetful) -> None:
     """Each of them would cost the next push as much."""
     worker = app.workers["jobs"]
     worker.perform_async([{"id": 1}])
-    connections = app.caller.connections
-    assert connections
-    taken = [connections._take() for _ in range(3)]
-    for connection in taken:
-        connections._give_back(connection)
+    taken = idle_of(app)
     proxy.forget()
     worker.perform_async([{"id": 2}])
     assert sum(connection._sock is not None for connection in taken) == 1

@@ -64,6 +64,11 @@ class Load:
         settings: of the nodes and the producer.
     """
 
+    #: What nodes do first of all.
+    begin = ""
+    #: Seconds between pushes.
+    pause = 0.002
+
     def __init__(self, directory: Path, url: str, *, nodes: int = 2, ids: int = 120, **settings: Any) -> None:
         self._directory = directory
         self._history = directory / "history"
@@ -83,7 +88,7 @@ class Load:
     def __enter__(self) -> Self:
         for number in range(self._count):
             with (self._directory / f"node-{number}.log").open("wb") as log:
-                command = [sys.executable, "-c", NODE, str(number), str(self._count)]
+                command = [sys.executable, "-c", self.begin + NODE, str(number), str(self._count)]
                 environment = {name: value for name, value in os.environ.items() if not name.startswith("LOWKIQ_")}
                 self.nodes.append(
                     subprocess.Popen(command, stdout=log, stderr=log, env=environment | self._environment)
@@ -144,7 +149,7 @@ class Load:
                 else:
                     self.accepted += numbers
                     break
-            if self._enough.wait(0.002):
+            if self._enough.wait(self.pause):
                 return
 
     def _lines(self, *kinds: str) -> list[list[str]]:
