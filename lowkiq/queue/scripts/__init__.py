@@ -1,8 +1,8 @@
 """
 Loads the scripts: one .lua file an operation, in the folder `scripts` of the room that calls it. A line `--@ file a b`
 includes the sections a and b of includes/file.lua, each once in a script: Lua makes a function anew at each run, so a
-script has no more of them than it needs. A section begins with a line `--- name`. HINDERS.word stands for the keys of all
-that has that word in the tables of includes/sides.lua.
+script has no more of them than it needs. A section begins with a line `--- name`. HINDERS.word stands for the keys of
+all that has that word in the tables of includes/sides.lua.
 """
 
 from __future__ import annotations
