@@ -114,8 +114,8 @@ class TaskQueue:
         name = payload.get(TASK) if isinstance(payload, dict) else None
         if name is None:
             raise TypeError(
-                f"queue {self.worker.queue_name} is shared by {', '.join(self._tasks)}: name one of them in the "
-                f'payload, as {{"{TASK}": "{next(iter(self._tasks))}", …}}, beside its arguments'
+                f"queue {self.worker.queue_name} is shared by {', '.join(self._tasks)}: make jobs by task.job(…), or "
+                f'name one of them in the payload, as {{"{TASK}": "{next(iter(self._tasks))}", …}}, beside its arguments'
             )
         if name not in self._tasks:
             raise TypeError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from lowkiq.app import Lowkiq, listed, require_sync
 from lowkiq.errors import SettingsError, short
@@ -13,7 +12,7 @@ from lowkiq.hooks import wrap
 from lowkiq.job import NewJob, Pushed
 from lowkiq.outbox.rows import NewRow, rows_of
 from lowkiq.types.variables import P
-from lowkiq.worker import Worker
+from lowkiq.worker import Target, Worker, worker_of
 
 #: A push into an outbox as client middlewares see it: nothing is in Redis yet.
 _PUT = Pushed(0, 0)
@@ -21,7 +20,7 @@ _PUT = Pushed(0, 0)
 
 def put(
     app: Lowkiq,
-    worker: type[Worker[P]],
+    target: Target[P],
     jobs: Iterable[NewJob[P]],
     write: Callable[[Sequence[NewRow]], object],
 ) -> None:
@@ -33,7 +32,7 @@ def put(
         InvalidJob: names the job and the field; nothing was written.
         SettingsError: the worker belongs to another application, or a client middleware is async.
     """
-    _check(app, worker)
+    worker = _worker(app, target)
     require_sync(app.settings.client_middlewares, "apush")
     batch = listed(jobs)
 
@@ -47,12 +46,12 @@ def put(
 
 async def aput(
     app: Lowkiq,
-    worker: type[Worker[P]],
+    target: Target[P],
     jobs: Iterable[NewJob[P]],
     write: Callable[[Sequence[NewRow]], Awaitable[object]],
 ) -> None:
     """The same, awaited. Client middlewares get an awaitable from `call()`."""
-    _check(app, worker)
+    worker = _worker(app, target)
     batch = listed(jobs)
 
     async def call() -> Pushed:
@@ -65,10 +64,12 @@ async def aput(
         await result
 
 
-def _check(app: Lowkiq, worker: type[Worker[Any]]) -> None:
-    registered = isinstance(worker, type) and issubclass(worker, Worker)
-    if not registered or app.workers.get(worker.queue_name) is not worker:
+def _worker(app: Lowkiq, target: Target[P]) -> type[Worker[P]]:
+    """Raises SettingsError for what is no worker of the application."""
+    worker = worker_of(target)
+    if app.workers.get(worker.queue_name) is not worker:
         raise SettingsError(
             f"{short(worker)} is no worker of the application that this outbox is for, so its relay could not push to "
             "it: put @app.worker above it"
         )
+    return worker

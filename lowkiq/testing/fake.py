@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.app import Lowkiq
@@ -17,10 +17,7 @@ from lowkiq.testing.node import FakeNode
 from lowkiq.testing.outcome import Outcome
 from lowkiq.testing.queues import FakeQueue, Push
 from lowkiq.testing.recurring import FakeEntries
-from lowkiq.worker import Worker
-
-#: A worker, or what has one, such as a task of lowkiq.celery.
-Target: TypeAlias = Any
+from lowkiq.worker import Target, Worker, worker_of
 
 _ANY: Final[Any] = object()
 #: More than there can be.
@@ -225,16 +222,6 @@ class Inline(Fake):
         for id in dict.fromkeys(job.id for job in jobs):
             queue.perform_now(id)
         return self._clock.now
-
-
-def worker_of(target: Target) -> type[Worker[Any]]:
-    """A worker. Raises LowkiqError for what is none."""
-    found = target if isinstance(target, type) else getattr(target, "worker", None)
-    if not isinstance(found, type) or not issubclass(found, Worker):
-        raise LowkiqError(
-            f"{short(target)} is no worker: give the class, or the function, that @app.worker has made one"
-        )
-    return found
 
 
 def _raise_first_error(outcomes: Sequence[Outcome]) -> None:
