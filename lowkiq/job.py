@@ -17,7 +17,7 @@ from lowkiq import clock
 from lowkiq.after import NameOf, circle, names_of, part_name, word_of
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, short, unknown_option
-from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
+from lowkiq.fewer import FEWER_KEYS, NONE, TIMES, Debounce, Fewer, Keep
 from lowkiq.types.variables import P
 from lowkiq.usual import is_nan, usual
 
@@ -134,9 +134,7 @@ FULL: Final = ("id", "payload", "score", "perform_in", "tags", "tenant", "fewer"
 WORDS: Final[Mapping[int, Sequence[str]]] = {
     2: FULL[:2], 3: ("id", "payload", "tenant"), 4: FULL[:4], 5: FULL[:5], 6: FULL[:6], 7: FULL[:7], 8: FULL,
 }  # fmt: skip
-#: Keys that say when a job is due.
-_TIMES: Final = ("at", "delay", "perform_in")
-COMMON_KEYS: Final = frozenset({"id", "payload", "score", "tags", *_TIMES})
+COMMON_KEYS: Final = frozenset({"id", "payload", "score", "tags", *TIMES})
 JOB_KEYS: Final = COMMON_KEYS | FEWER_KEYS | {"after"}
 #: Keys as other job processors call them → what is meant here.
 _ELSEWHERE: Final[Mapping[str, str]] = {
@@ -155,7 +153,7 @@ MOST_TAGS: Final = 20
 LONGEST_TAG: Final = 100
 #: Bytes of a tenant.
 LONGEST_TENANT: Final = 200
-#: A perform_in before this, which was in 2001, is taken for a delay in seconds.
+#: A time before this, which was in 2001, is taken for a delay in seconds.
 FIRST_TIME: Final = 10**9
 #: The longest delay: a hundred years. A due time lies no farther ahead either.
 LONGEST_DELAY: Final = 100 * 366 * 86_400
@@ -296,9 +294,11 @@ def _bytes_of(dumped: Any) -> bytes:
 
 
 def _due(job: Mapping[str, Any]) -> str:
-    (name, *others) = (key for key in _TIMES if key in job)
+    (name, *others) = (key for key in TIMES if key in job)
     if others:
-        raise ValueError(f"{' and '.join([name, *others])} both say when it is due: give one of them")
+        raise ValueError(
+            f"{' and '.join([name, *others])} {'all' if others[1:] else 'both'} say when it is due: give one of them"
+        )
     if name != "delay":
         return _time(name, job[name])
     delay = job["delay"]

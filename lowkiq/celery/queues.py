@@ -115,7 +115,7 @@ class TaskQueue:
         if name is None:
             raise TypeError(
                 f"queue {self.worker.queue_name} is shared by {', '.join(self._tasks)}: make jobs by task.job(…), or "
-                f'name one of them in the payload, as {{"{TASK}": "{next(iter(self._tasks))}", …}}, beside its arguments'
+                f'name one of them in the payload beside its arguments, as {{"{TASK}": "{next(iter(self._tasks))}", …}}'
             )
         if name not in self._tasks:
             raise TypeError(

@@ -17,8 +17,8 @@ class MaxRetriesExceededError(LowkiqError):
 
 
 _CANVAS: Final = (
-    "a call as a value is `task.job(…)`: what follows is `lowkiq.current().then(task, [task.job(…)])`, and a group that "
-    "ends with a call `with app.batch(on_done=(task, task.job(…))) as batch:`"
+    "a call as a value is `task.job(…)`: one that follows is `lowkiq.current().then(task, [task.job(…)])`, and one "
+    "at the end of a group `with app.batch(on_done=(task, task.job(…))) as batch:`"
 )
 _RESULT: Final = "results are not kept: let the task write what it finds to your database"
 _QUEUE: Final = (

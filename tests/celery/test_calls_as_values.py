@@ -156,7 +156,7 @@ def test_a_worker_makes_jobs_as_well(app: Lowkiq) -> None:
 
 
 def test_what_a_job_can_t_say_is_refused_by_what_it_is_given_to(app: Lowkiq) -> None:
-    sync: Any = app.worker(queue_name="sync")(lambda id, payloads: None)
+    sync: Any = app.worker(queue_name="sync")(lambda batch: None)
     with testing.fake(app), pytest.raises(InvalidJob, match="unknown key `dealy`, did you mean `delay`"):
         sync.perform_async([sync.job(17, dealy=5)])
 

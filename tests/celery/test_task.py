@@ -206,7 +206,7 @@ def test_countdown_and_eta_say_when_and_later_calls_of_the_key_wait_for_it(app: 
     assert abs(b.perform_in - before - 120) < 0.01
     with pytest.raises(InvalidJob, match="has no time zone"):
         late.apply_async(("a",), eta=datetime.datetime(2030, 1, 1))  # noqa: DTZ001
-    with pytest.raises(InvalidJob, match="delay and perform_in both"):
+    with pytest.raises(InvalidJob, match="at and delay both"):
         late.apply_async(("a",), countdown=1, eta=datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC))
 
 
@@ -539,7 +539,9 @@ def test_in_a_queue_that_several_share_a_payload_names_its_task(app: Lowkiq) -> 
     for name in ("sync", "ship"):
         lowkiq.celery.task(key="order_id", app=app, name=name, queue="q")(by_order)
     worker = app.workers["q"]
-    with pytest.raises(InvalidJob, match=r"queue q is shared by sync, ship: make .* name one .* as \{\"__task__\": \"sync\""):
+    with pytest.raises(
+        InvalidJob, match=r"queue q is shared by sync, ship: make .* name one .* as \{\"__task__\": \"sync\""
+    ):
         worker.perform_async([{"id": 1, "payload": {"order_id": 1}}])
     with pytest.raises(InvalidJob, match="queue q has no task 'buy'"):
         worker.perform_async([{"id": 1, "payload": {"order_id": 1, "__task__": "buy"}}])
