@@ -86,7 +86,7 @@ class Worker(Generic[P]):
     max_payloads: ClassVar[int | None] = None
     #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
-    #: When and how often a job is tried again: Exponential(…), Every(…), or a mapping from classes of exceptions to
+    #: When and how often a job is tried again: Exponential(…), Fixed(…), or a mapping from classes of exceptions to
     #: those, Bury or Discard. None, or an error that is not in the mapping: as retry_in and max_retry_count say.
     retry: ClassVar[Retry] = None
     #: The fate of a job after its last try: "bury" its oldest payload, and go on with the others; "block" it, with all

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from lowkiq import InvalidJob, Lowkiq, LowkiqError, NewJob
+from lowkiq import Fixed, InvalidJob, Lowkiq, LowkiqError, NewJob
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.pauses import Waits, by_whom
-from lowkiq.policies import Every
 from tests.node.driven import burst
 
 
@@ -165,7 +164,7 @@ def test_a_batch_where_pushes_wait_for_success_is_all_of_it(app: Lowkiq, fails: 
     def end(id: str, payloads: list[Any]) -> None:
         ran.append(f"end of {payloads[0]}")
 
-    @app.worker(queue_name="imports", shards_count=1, pushes="on_success", retry=Every(0.0, times=2))
+    @app.worker(queue_name="imports", shards_count=1, pushes="on_success", retry=Fixed(0.0, limit=2))
     def imports(id: str, payloads: list[Any]) -> None:
         with app.batch(on_done=(end, {"id": "eu", "payload": id})) as batch:
             batch.push(step, [{"id": n} for n in range(30)])
@@ -189,7 +188,7 @@ def test_the_next_try_of_a_job_goes_on_with_the_batches_that_it_has_left_open(ap
     def step(id: str, payloads: list[Any]) -> None:
         ran.append(id)
 
-    @app.worker(queue_name="imports", shards_count=1, retry=Every(0.0, times=2))
+    @app.worker(queue_name="imports", shards_count=1, retry=Fixed(0.0, limit=2))
     def imports(id: str, payloads: list[Any]) -> None:
         ran.append("import")
         for part in ("a", "b"):

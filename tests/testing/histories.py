@@ -15,11 +15,11 @@ from lowkiq import (
     Bury,
     Debounce,
     Discard,
-    Every,
-    Exponential,
+    Fixed,
     Job,
     Lowkiq,
     PartialFailure,
+    Polynomial,
     Pushed,
     RetryIn,
     Snooze,
@@ -268,9 +268,9 @@ def options_of(random: Random) -> dict[str, Any]:
         "max_retry_count": random.randint(0, 3),
         "retry": random.choice(
             [
-                Every(9, times=1),
-                Exponential(base=5, power=2),
-                {TimeoutError: Every(3), KeyError: Bury, OSError: Discard},
+                Fixed(9, limit=1),
+                Polynomial(base=5, power=2),
+                {TimeoutError: Fixed(3), KeyError: Bury, OSError: Discard},
             ]
         ),
         "when_exhausted": random.choice(["bury", "block", "discard"]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq import Bury, Discard, Every, Job, Lowkiq, PartialFailure, RetryIn, Snooze, Worker, testing
+from lowkiq import Bury, Discard, Fixed, Job, Lowkiq, PartialFailure, RetryIn, Snooze, Worker, testing
 from tests.node.driven import burst
 
 FATES: dict[str, BaseException | None] = {
@@ -42,7 +42,7 @@ class Side:
             "async": {"perform_one": perform_async},
             "batch": {"perform": perform, "batch_size": 10},
         }
-        retry: dict[type[BaseException], Every] = {ValueError: Every(3_000), KeyError: Every(3_000, times=0)}
+        retry: dict[type[BaseException], Fixed] = {ValueError: Fixed(3_000), KeyError: Fixed(3_000, limit=0)}
         self.worker: type[Worker[Any]] = app.worker(queue_name="q", retry=retry)(type("Jobs", (Worker,), members[kind]))
 
     def push(self) -> None:

@@ -17,7 +17,7 @@ from lowkiq import (
     Bury,
     Debounce,
     Discard,
-    Every,
+    Fixed,
     InvalidJob,
     Lowkiq,
     LowkiqError,
@@ -252,7 +252,7 @@ def test_a_key_rests_when_its_far_side_has_had_enough(app: Lowkiq) -> None:
 def test_a_job_is_tried_again_until_it_is_buried(app: Lowkiq) -> None:
     ran = Ran()
     ran.errors += [ValueError("one"), RetryIn(5), TimeoutError("three")]
-    sync = worker_of(app, ran, retry=Every(60, times=2))
+    sync = worker_of(app, ran, retry=Fixed(60, limit=2))
     with testing.fake(app) as jobs:
         sync.perform_async([{"id": 1, "payload": "x", "tags": ["eu"]}])
         (first,) = jobs.drain()
@@ -472,7 +472,7 @@ def test_inline_jobs_may_push_from_wherever_they_run(app: Lowkiq) -> None:
 def test_perform_tells_what_becomes_of_one_job(app: Lowkiq) -> None:
     ran = Ran()
     ran.errors += [None, ValueError("no"), Bury("never"), ValueError("no")]
-    sync = worker_of(app, ran, retry=Every(60, times=3))
+    sync = worker_of(app, ran, retry=Fixed(60, limit=3))
     assert testing.perform(sync, 17, ["b", "a"]).done
     assert ran == [("17", ["b", "a"])]
     assert testing.perform(sync, 17, ["x"]).retry_in == 60

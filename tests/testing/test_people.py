@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lowkiq
-from lowkiq import Debounce, Every, Job, Lowkiq, LowkiqError, Snooze, Worker, testing
+from lowkiq import Debounce, Fixed, Job, Lowkiq, LowkiqError, Snooze, Worker, testing
 
 
 class Shop:
@@ -22,7 +22,7 @@ class Shop:
         self.ran: list[tuple[str, list[Any]]] = []
         self.does: Callable[[str], object] = lambda _: None
 
-        @self.app.worker(queue_name="orders", retry=Every(60, times=1))
+        @self.app.worker(queue_name="orders", retry=Fixed(60, limit=1))
         def orders(id: str, payloads: list[Any]) -> None:
             self.ran.append((f"order {id}", payloads))
             self.does(id)

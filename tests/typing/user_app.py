@@ -13,11 +13,11 @@ import msgspec
 from lowkiq import (
     Bury,
     Discard,
-    Every,
-    Exponential,
+    Fixed,
     Job,
     Lowkiq,
     PartialFailure,
+    Polynomial,
     Pushed,
     RetryIn,
     Snooze,
@@ -45,7 +45,7 @@ class OrderSync(Worker[OrderChange]):
     shards_count = 24
     batch_size = 10
 
-    retry = {TimeoutError: Every(5), ConnectionError: Exponential(base=30, power=5, limit=10), KeyError: Bury}  # noqa: RUF012
+    retry = {TimeoutError: Fixed(5), ConnectionError: Polynomial(base=30, power=5, limit=10), KeyError: Bury}  # noqa: RUF012
 
     def retry_in(self, retry_count: int) -> float:
         return 10 * (retry_count + 1)
@@ -79,7 +79,7 @@ class BareAsync(Worker):
 
 @app.worker
 class Deciding(Worker):
-    retry = Every(300, times=5)
+    retry = Fixed(300, limit=5)
 
     def perform_one(self, id: str, payloads: list[Any]) -> None:
         raise PartialFailure({id: Snooze(5), "b": RetryIn(5), "c": Bury("stolen"), "d": Discard()})
