@@ -15,6 +15,7 @@ from lowkiq.admin import metrics
 from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.look import State, read_state
 from lowkiq.admin.events import Events
+from lowkiq.admin.jobs.morgue import Morgue
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import QueueMetrics
@@ -318,6 +319,10 @@ class Lowkiq:
     def actions(self, queue: str, shards_count: int) -> UndoableActions:
         """Actions on a queue, by its name."""
         return UndoableActions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
+
+    def morgue(self, queue: str, shards_count: int) -> Morgue:
+        """The morgue of a queue, by its name."""
+        return Morgue(self.queries(queue, shards_count), self.actions(queue, shards_count))
 
     def shards(self, queue: str, shards_count: int) -> list[Shard]:
         """The shards of a queue: of one that was resharded those that it has, and those that are being moved."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protoc
 
 from msgspec import UNSET, UnsetType
 
+from lowkiq.admin.jobs.morgue import Morgue
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.codec import error_text
@@ -37,6 +38,7 @@ class Application(Protocol):
     def validated(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> list[EncodedJob]: ...
     def queries(self, queue: str, shards_count: int) -> Queries: ...
     def actions(self, queue: str, shards_count: int) -> UndoableActions: ...
+    def morgue(self, queue: str, shards_count: int) -> Morgue: ...
 
 
 #: What `perform_async` is given; of any type, since overrides may take what they like. A dict is no list of jobs.
@@ -55,7 +57,7 @@ running: ContextVar[Any] = ContextVar("lowkiq_running", default=None)
 
 
 class _Bound:
-    """`Worker.queries` and `Worker.actions`: those of the worker's queue, through its application."""
+    """`Worker.queries`, `Worker.actions`, `Worker.morgue`: those of its queue, through its application."""
 
     def __init__(self, method: str) -> None:
         self._method = method
@@ -128,6 +130,7 @@ class Worker(Generic[P]):
     if TYPE_CHECKING:
         queries: ClassVar[Queries]
         actions: ClassVar[UndoableActions]
+        morgue: ClassVar[Morgue]
 
         # Of a function: it stays one (registration.FunctionWorker). Its result is not told here.
         @overload
@@ -148,6 +151,7 @@ class Worker(Generic[P]):
         id = score = None
         queries = _Bound("queries")
         actions = _Bound("actions")
+        morgue = _Bound("morgue")
 
     def perform(self, payloads_by_id: dict[Any, list[P]], /) -> Any:
         """

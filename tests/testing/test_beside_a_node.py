@@ -129,13 +129,13 @@ class Waits:
         ids = ("both", "dead", "gone", "kept", "new", "tired")
         self.mails.perform_async([{"id": id, "after": [(self.orders, "first"), (self.orders, "second")]} for id in ids])
         note()
-        note(mails.hold(["both", "tired"], "wait"), mails.hold(["both"], "longer"), mails.let_go(["kept"]))
-        note(mails.stop_waiting(["tired", "none"]), mails.kill(["dead", "gone", "new"]), mails.delete(["kept"]))
+        note(mails.hold(["both", "tired"], "wait"), mails.hold(["both"], "longer"), mails.release(["kept"]))
+        note(mails.stop_waiting(["tired", "none"]), mails.bury(["dead", "gone", "new"]), mails.delete(["kept"]))
         self.mails.perform_async([{"id": "kept"}, {"id": "gone"}, {"id": "new"}])
         note(mails.morgue_delete(["gone"]))
-        note(mails.morgue_queue_up(["dead"]), mails.let_go(["tired"]), mails.cancel(["new"]))
-        note(orders.let_go(["first"]))
-        note(mails.let_go(["both"]))
+        note(mails.morgue_queue_up(["dead"]), mails.release(["tired"]), mails.cancel(["new"]))
+        note(orders.release(["first"]))
+        note(mails.release(["both"]))
         return told
 
 

@@ -142,7 +142,7 @@ send_mail({UUID(int=1): [Mail("ann")]})
 assert_type(OrderSync(), OrderSync)
 app.push(sync, [{"id": 1, "payload": OrderChange(1, 2)}, {"id": 2, "payload": {"order_id": 2, "version": 1}}])
 app.push(send_mail, [{"id": UUID(int=1), "payload": Mail("ann"), "after": [(sync, 1), ("plain", "x")]}])
-sync.actions.put_back(sync.actions.delete_and_keep("due", [1]).undo or "")
+sync.actions.undo(sync.actions.delete_and_keep("due", [1]).undo or "")
 sync.actions.set(concurrency=3, perform_timeout=None, rate="100/60", who="ann")
 with app.batch(on_done=(sync, {"id": 1, "payload": OrderChange(1, 2)})) as all_of_them:
     all_of_them.push(send_mail, [{"id": UUID(int=1), "payload": Mail("ann")}])
