@@ -236,10 +236,11 @@ class Worker(Generic[P]):
         Args:
             options: the other keys of NewJob: `score`, `at`, `delay`, `tags`, `debounce`, `throttle`, `keep`, `after`.
         """
-        job: NewJob[P] = {"id": id, **options}
+        job: Any = {"id": id, **options}
         if payload is not UNSET:
             job["payload"] = payload
-        return job
+        made: NewJob[P] = job
+        return made
 
     @classmethod
     def push(cls, *payloads: P, tags: Sequence[str] | None = None, at: Due = None, delay: Delay = None) -> Pushed:

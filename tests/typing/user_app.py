@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NewType, assert_type
 from uuid import UUID
 
 import msgspec
 
+import lowkiq.celery
 from lowkiq import (
     Bury,
     Discard,
+    Exponential,
     Fixed,
     Job,
     Lowkiq,
+    NewJob,
     PartialFailure,
     Polynomial,
     Pushed,
@@ -156,6 +160,29 @@ async def push_some() -> Pushed:
     return await sync.apush(OrderChange(1, 2))
 
 
+# Jobs and calls as values, and times.
+@lowkiq.celery.task(key="order_id", app=app)
+def bill(order_id: int, state: str = "new") -> None: ...
+
+
+assert_type(sync.job(1, OrderChange(1, 2)), NewJob[OrderChange])
+sync.perform_async([sync.job(1), sync.job(id=2, payload={"order_id": 2, "version": 1}, at=2e9, tags=["eu"])])
+sync.push(OrderChange(1, 2), delay=timedelta(minutes=5), tags=["eu"])
+later: NewJob = {**bill.job(order_id=18), "delay": 60}
+app.push(bill, [bill.job(17, "paid"), later])
+app.push(sync, [sync.job(1, OrderChange(1, 2), delay=5, after=[(bill, 17), (sync, 2), ("plain", "x")])])
+app.recurring.set(bill, bill.job(17, "paid"), "1h")
+with app.batch(on_done=(bill, bill.job(17))) as calls:
+    calls.push(bill, map(bill.job, range(3)))
+
+
+def follow() -> None:
+    current().then(bill, [bill.job(17, "paid")])
+    current().then(sync, [sync.job(1, OrderChange(1, 2))])
+
+
+sync.morgue.revive(job.id for job in sync.morgue.find("1*"))
+app.worker(queue_name="slow", retry=Exponential(base=5, factor=3, at_most=600, limit=7))(lambda payloads_by_id: None)
 jobs: list[Job] = send_mail.queries.fetch([1, "a"])
 moved: int = Bare.actions.morgue_queue_up_all_jobs()
 lag: float = app.metrics()["mail"].lag

@@ -23,7 +23,7 @@ class Morgue:
         return self._queries.morgue_fetch(ids)
 
     def find(self, pattern: str | None = None, *, tag: str | None = None) -> Iterator[Job]:
-        """Those whose ids match a glob pattern, or that have a tag, or all."""
+        """Those whose ids match a glob pattern, have a tag, or both."""
         return self._queries.morgue_find(pattern, tag=tag)
 
     def newest(self, limit: int = 10) -> list[Job]:
