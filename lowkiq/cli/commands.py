@@ -20,6 +20,7 @@ from lowkiq.cli.find import find
 from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, pause, release_ids, resume, stop_waiting, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
+from lowkiq.cli.new import new
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents, who
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
@@ -39,6 +40,7 @@ from lowkiq.queue.rates import read_waiting
 
 EPILOG = """\b
 Examples:
+  lowkiq new shop                                        a project to begin with: a worker, its test, Compose
   lowkiq -r shop.jobs                                    one node that runs all shards
   lowkiq -r shop.jobs --node-number 0 --number-of-nodes 2
   lowkiq -r shop.jobs --queues mail,video --threads 20
@@ -120,6 +122,7 @@ cli.command()(untrack)
 cli.command(epilog=EVENTS_EPILOG)(events)
 cli.command()(failures)
 cli.command(epilog=OWNERS_EPILOG)(owners)
+cli.command()(new)
 
 
 @cli.callback(invoke_without_command=True)
