@@ -201,7 +201,7 @@ def encode_jobs(
                     encode_id(dump_id(job["id"]) if dump_id else job["id"], max_id_bytes),
                     _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
                     encode_score(job["score"]) if "score" in job else "",
-                    _due(job) if "delay" in job or "at" in job or "perform_in" in job else "",
+                    due_word(job) if "delay" in job or "at" in job or "perform_in" in job else "",
                     _tags(job["tags"]) if "tags" in job else "",
                     _tenant(fair_by, job["id"], job.get("payload", "")) if fair_by else "",
                 )
@@ -293,7 +293,8 @@ def _bytes_of(dumped: Any) -> bytes:
     return dumped.encode()
 
 
-def _due(job: Mapping[str, Any]) -> str:
+def due_word(job: Mapping[str, Any]) -> str:
+    """When a job is due that says so, as the push script takes it. Raises TypeError or ValueError for what can't be."""
     (name, *others) = (key for key in TIMES if key in job)
     if others:
         raise ValueError(

@@ -16,7 +16,7 @@ from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError, short
 from lowkiq.fewer import NONE, Debounce, Equal, Fewer, Keep
-from lowkiq.job import EncodedJob, HasWorker, Id, Job, JobOptions, NewJob, Pushed
+from lowkiq.job import JOB_KEYS, EncodedJob, HasWorker, Id, Job, JobOptions, NewJob, Pushed
 from lowkiq.policies import Retry
 from lowkiq.rate import Rate
 from lowkiq.types.codec import PLAIN, Codec
@@ -289,6 +289,8 @@ class Worker(Generic[P]):
             told = getattr(cls, name)(payload)
         except Exception as error:
             hint = "; push takes payloads one by one: push(*payloads)" if isinstance(payload, list | tuple) else ""
+            if isinstance(payload, Mapping) and "id" in payload and JOB_KEYS.issuperset(payload):
+                hint = "; push takes payloads, and this is a job: perform_async([…]) takes those"
             try:
                 cls.codec.dump(payload)
             except Exception as unfit:  # noqa: BLE001 (the hooks are the user's)

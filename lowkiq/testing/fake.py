@@ -8,7 +8,7 @@ from typing import Any, Final
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.app import Lowkiq
 from lowkiq.errors import LowkiqError, short
-from lowkiq.job import EncodedJob, Job, Pushed, encode_id
+from lowkiq.job import EncodedJob, Job, Pushed, due_word, encode_id
 from lowkiq.testing.caller import FakeCaller
 from lowkiq.testing.clock import Clock, Moment
 from lowkiq.testing.following import Following
@@ -57,7 +57,14 @@ class Fake:
         return self._queries(worker).morgue_range_by_updated_at(limit=_ALL)
 
     def assert_pushed(
-        self, worker: Target, *, id: Any = _ANY, payload: Any = _ANY, delay: Any = _ANY, times: int | None = None
+        self,
+        worker: Target,
+        *,
+        id: Any = _ANY,
+        payload: Any = _ANY,
+        at: Any = _ANY,
+        delay: Any = _ANY,
+        times: int | None = None,
     ) -> None:
         """
         Asserts that something was pushed to a worker.
@@ -65,19 +72,21 @@ class Fake:
         Args:
             id: to this id.
             payload: equal to this one, as it would be stored.
-            delay: due in so many seconds; None for now.
+            at, delay: due then, as the push has said; None: it has not said so.
             times: exactly so often. None: at least once.
 
         Raises:
             AssertionError: it was not; it shows what was.
         """
-        found = self._found(worker, id, payload, delay)
+        found = self._found(worker, id, payload, at=at, delay=delay)
         if len(found) != times if times is not None else not found:
-            raise AssertionError(self._unlike(worker, found, times, id=id, payload=payload, delay=delay))
+            raise AssertionError(self._unlike(worker, found, times, id=id, payload=payload, at=at, delay=delay))
 
-    def assert_not_pushed(self, worker: Target, *, id: Any = _ANY, payload: Any = _ANY, delay: Any = _ANY) -> None:
+    def assert_not_pushed(
+        self, worker: Target, *, id: Any = _ANY, payload: Any = _ANY, at: Any = _ANY, delay: Any = _ANY
+    ) -> None:
         """Asserts that no such push was made, as `assert_pushed` tells it. Raises AssertionError."""
-        self.assert_pushed(worker, id=id, payload=payload, delay=delay, times=0)
+        self.assert_pushed(worker, id=id, payload=payload, at=at, delay=delay, times=0)
 
     def drain(self, until: Moment | None = None, *, only: Iterable[Target] | None = None) -> list[Outcome]:
         """
@@ -161,7 +170,7 @@ class Fake:
             worker.queue_name, FakeQueue(worker, self._app.settings, self._clock)
         )  # fmt: skip
 
-    def _found(self, target: Target, id: Any, payload: Any, delay: Any) -> list[Push]:
+    def _found(self, target: Target, id: Any, payload: Any, **due: Any) -> list[Push]:
         worker, settings = worker_of(target), self._app.settings
         dump_id = worker.codec.dump_id
         known = None if id is _ANY else encode_id(dump_id(id) if dump_id else id, settings.max_id_bytes)
@@ -170,14 +179,15 @@ class Fake:
         return [
             push
             for job, push in self._queue_of(worker).pushed()
-            if known in {None, job.id} and data in {None, job.payload} and (delay is _ANY or push.delay == delay)
+            if known in {None, job.id} and data in {None, job.payload} and _is_due(job, push, due)
         ]
 
     def _unlike(self, target: Target, found: Sequence[Push], times: int | None, **wanted: Any) -> str:
         told = ", ".join(f"{name}={short(value, 200)}" for name, value in wanted.items() if value is not _ANY)
         pushes = self.pushed(target)
         lines = [
-            f"  id={push.id!r}, payload={short(push.payload, 200)}" + (f", delay={push.delay:g}" if push.delay else "")
+            f"  id={push.id!r}, payload={short(push.payload, 200)}"
+            + "".join(f", {key}={value:.15g}" for key in ("at", "delay") if (value := getattr(push, key)))
             for push in pushes[:_SHOWN]
         ]
         more = [f"  and {len(pushes) - _SHOWN:,} more"] if len(pushes) > _SHOWN else []
@@ -222,6 +232,14 @@ class Inline(Fake):
         for id in dict.fromkeys(job.id for job in jobs):
             queue.perform_now(id)
         return self._clock.now
+
+
+def _is_due(job: EncodedJob, push: Push, due: dict[str, Any]) -> bool:
+    """Returns whether a push has said that it is due then; None: that it has not."""
+    return all(
+        value is _ANY or (getattr(push, key) is None if value is None else job.perform_in == due_word({key: value}))
+        for key, value in due.items()
+    )
 
 
 def _raise_first_error(outcomes: Sequence[Outcome]) -> None:

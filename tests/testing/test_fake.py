@@ -146,6 +146,23 @@ def test_after_it_the_application_pushes_to_redis_again(app: Lowkiq) -> None:
         sync.perform_async([{"id": 1}])
 
 
+def test_what_was_pushed_says_when_it_is_due(app: Lowkiq) -> None:
+    sync = worker_of(app, Ran())
+    at = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+    with testing.fake(app) as jobs:
+        sync.perform_async([sync.job(1, "a", at=at), sync.job(2, "b", delay=60), sync.job(3, "c")])
+        for due in (at, at.timestamp()):
+            jobs.assert_pushed(sync, id=1, at=due, delay=None, times=1)
+        jobs.assert_pushed(sync, delay=datetime.timedelta(minutes=1), times=1)
+        jobs.assert_pushed(sync, at=None, delay=None, times=1)
+        jobs.assert_not_pushed(sync, at=at.timestamp() + 1)
+        with pytest.raises(AssertionError, match=r"id='1', payload='a', at=1893456000\n"):
+            jobs.assert_pushed(sync, at=2e9)
+        first, second, _ = jobs.pushed(sync)
+        assert (first.at, second.at, second.delay) == (at.timestamp(), None, 60)
+        assert first.pushed_at <= jobs.now
+
+
 def test_what_is_no_worker_of_the_application_is_refused(app: Lowkiq) -> None:
     stranger = worker_of(Lowkiq(redis_url="redis://127.0.0.1:1/0"), Ran())
     with testing.fake(app) as jobs:

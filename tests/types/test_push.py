@@ -66,6 +66,12 @@ def test_equal_payloads_merge(app: Lowkiq) -> None:
     assert len(job.payloads) == 1
 
 
+def test_a_job_in_place_of_a_payload_is_told_what_takes_it(app: Lowkiq) -> None:
+    sync: Any = orders(app, **BY_ID)
+    with pytest.raises(InvalidJob, match=r"push takes payloads, and this is a job: perform_async\(\[…\]\) takes those"):
+        sync.push(sync.job(17, Change(17)))
+
+
 def test_they_can_be_awaited(app: Lowkiq) -> None:
     sync = orders(app, **BY_ID)
     assert asyncio.run(sync.apush(Change(1, 5), Change(1, 3))) == Pushed(1, 1)
