@@ -88,7 +88,7 @@ class Fake:
         """Asserts that no such push was made, as `assert_pushed` tells it. Raises AssertionError."""
         self.assert_pushed(worker, id=id, payload=payload, at=at, delay=delay, times=0)
 
-    def drain(self, until: Moment | None = None, *, only: Iterable[Target] | None = None) -> list[Outcome]:
+    def drain(self, until: Moment | None = None, *, only: Iterable[Target | str] | None = None) -> list[Outcome]:
         """
         Runs what is due, and what comes to be due while it does: in order of time, retries included.
 
@@ -108,11 +108,11 @@ class Fake:
         """
         return list(self._node.drain(self._clock.moment(until), self._names(only)))
 
-    async def adrain(self, until: Moment | None = None, *, only: Iterable[Target] | None = None) -> list[Outcome]:
+    async def adrain(self, until: Moment | None = None, *, only: Iterable[Target | str] | None = None) -> list[Outcome]:
         """The same, awaited: coroutines of workers run on the event loop of the test."""
         return await self._node.adrain(self._clock.moment(until), self._names(only))
 
-    def _names(self, only: Iterable[Target] | None) -> Collection[str] | None:
+    def _names(self, only: Iterable[Target | str] | None) -> Collection[str] | None:
         if only is None:
             return None
         if isinstance(only, type | str | bytes) or not isinstance(only, Iterable):

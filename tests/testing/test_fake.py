@@ -169,7 +169,7 @@ def test_what_is_no_worker_of_the_application_is_refused(app: Lowkiq) -> None:
         with pytest.raises(LowkiqError, match="another application"):
             jobs.pending(stranger)
         with pytest.raises(LowkiqError, match="is no worker"):
-            jobs.pending(print)
+            jobs.pending(print)  # type: ignore[arg-type]
     with pytest.raises(LowkiqError, match="is no application"), testing.fake("shop.jobs:app"):  # type: ignore[arg-type]
         pass
 

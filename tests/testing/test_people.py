@@ -433,7 +433,7 @@ def test_only_is_a_list_of_workers_of_the_application(shop: Shop) -> None:
                 jobs.drain(only=only)  # type: ignore[arg-type]
         for one in (print, "order"):
             with pytest.raises(LowkiqError, match=r"(print|'order').* is no worker"):
-                jobs.drain(only=[one])
+                jobs.drain(only=[one])  # type: ignore[list-item]
         with pytest.raises(LowkiqError, match="another application"):
             jobs.drain(only=[stranger])
 
