@@ -114,8 +114,9 @@ class TaskQueue:
         name = payload.get(TASK) if isinstance(payload, dict) else None
         if name is None:
             raise TypeError(
-                f"queue {self.worker.queue_name} is shared by {', '.join(self._tasks)}: make jobs by task.job(…), or "
-                f'name one of them in the payload beside its arguments, as {{"{TASK}": "{next(iter(self._tasks))}", …}}'
+                f"queue {self.worker.queue_name} is shared by {', '.join(self._tasks)}: name one of them in the "
+                f'payload, as {{"{TASK}": "{next(iter(self._tasks))}", …}}, beside its arguments, or make jobs by '
+                "task.job(…)"
             )
         if name not in self._tasks:
             raise TypeError(

@@ -172,7 +172,7 @@ class Task(Generic[P, R]):
             return self._job((), {} if payload == "" else payload)
         except (TypeError, InvalidJob) as error:
             raise SettingsError(
-                f'{error}; what recurs calls it with payload=, its arguments by their names: payload={{"id": 17}}'
+                f'{error}; app.every calls it with payload=, its arguments by their names: payload={{"id": 17}}'
             ) from None
 
     @property

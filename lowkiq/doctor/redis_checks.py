@@ -17,7 +17,7 @@ from lowkiq.doctor.subject import Subject
 from lowkiq.transport.connect import server_name
 from lowkiq.transport.errors import UNREACHABLE, advice
 
-#: Seconds by which clocks may differ. Times of pushes are absolute, and due by Redis's clock.
+#: Seconds by which clocks may differ. perform_in, or at, is absolute, and due by Redis's clock.
 CLOCKS_MAY_DIFFER: Final = 1.0
 #: Round trips that are measured, and seconds after which it is enough.
 PINGS, PINGS_WITHIN = 100, 2.0
@@ -106,7 +106,7 @@ def clocks(subject: Subject) -> Iterator[Verdict]:
     offset, error = probes.clock_offset(subject.caller)
     if abs(offset) - error >= CLOCKS_MAY_DIFFER:
         where, when = ("ahead of", "early") if offset > 0 else ("behind", "late")
-        says = f"Redis's clock is {abs(offset):,.1f} s {where} this machine's: a time (at=) made here is due by as much"
+        says = f"Redis's clock is {abs(offset):,.1f} s {where} this machine's: a perform_in made here is due by as much"
         yield warning(f"{says} too {when}", "run NTP on both: chrony or systemd-timesyncd")
     else:
         yield ok(f"Redis's clock and this machine's agree within {abs(offset) + error:.3f} s")
