@@ -20,7 +20,7 @@ _PUT = Pushed(0, 0)
 
 def put(
     app: Lowkiq,
-    target: Target[P],
+    worker: Target[P],
     jobs: Iterable[NewJob[P]],
     write: Callable[[Sequence[NewRow]], object],
 ) -> None:
@@ -32,34 +32,34 @@ def put(
         InvalidJob: names the job and the field; nothing was written.
         SettingsError: the worker belongs to another application, or a client middleware is async.
     """
-    worker = _worker(app, target)
+    known = _worker(app, worker)
     require_sync(app.settings.client_middlewares, "apush")
     batch = listed(jobs)
 
     def call() -> Pushed:
-        if rows := rows_of(worker, app.validated(worker, batch)):
+        if rows := rows_of(known, app.validated(known, batch)):
             write(rows)
         return _PUT
 
-    wrap(app.settings.client_middlewares, worker, batch, call)()
+    wrap(app.settings.client_middlewares, known, batch, call)()
 
 
 async def aput(
     app: Lowkiq,
-    target: Target[P],
+    worker: Target[P],
     jobs: Iterable[NewJob[P]],
     write: Callable[[Sequence[NewRow]], Awaitable[object]],
 ) -> None:
     """The same, awaited. Client middlewares get an awaitable from `call()`."""
-    worker = _worker(app, target)
+    known = _worker(app, worker)
     batch = listed(jobs)
 
     async def call() -> Pushed:
-        if rows := rows_of(worker, app.validated(worker, batch)):
+        if rows := rows_of(known, app.validated(known, batch)):
             await write(rows)
         return _PUT
 
-    result = wrap(app.settings.client_middlewares, worker, batch, partial(call))()
+    result = wrap(app.settings.client_middlewares, known, batch, partial(call))()
     if inspect.isawaitable(result):
         await result
 
