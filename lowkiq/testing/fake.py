@@ -118,7 +118,7 @@ class Fake:
         if isinstance(only, type | str | bytes) or not isinstance(only, Iterable):
             raise LowkiqError(f"only is {short(only)}, it is a list of workers: only=[…]")
         workers = self._app.workers
-        found = [workers.get(one, one) if isinstance(one, str) else one for one in only]
+        found: list[Any] = [workers.get(one, one) if isinstance(one, str) else one for one in only]
         return {self._queue_of(one).worker.queue_name for one in found}
 
     def _acted(self) -> None:
