@@ -539,9 +539,7 @@ def test_in_a_queue_that_several_share_a_payload_names_its_task(app: Lowkiq) -> 
     for name in ("sync", "ship"):
         lowkiq.celery.task(key="order_id", app=app, name=name, queue="q")(by_order)
     worker = app.workers["q"]
-    with pytest.raises(
-        InvalidJob, match=r"queue q is shared by sync, ship: name one .* as \{\"__task__\": \"sync\""
-    ):
+    with pytest.raises(InvalidJob, match=r"queue q is shared by sync, ship: name one .* as \{\"__task__\": \"sync\""):
         worker.perform_async([{"id": 1, "payload": {"order_id": 1}}])
     with pytest.raises(InvalidJob, match="queue q has no task 'buy'"):
         worker.perform_async([{"id": 1, "payload": {"order_id": 1, "__task__": "buy"}}])
