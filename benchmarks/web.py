@@ -157,7 +157,7 @@ def _fail_some(app: Lowkiq, shard: Shard, worker: type[Worker]) -> None:
     client.hset(
         f"{shard.prefix}errors", mapping=dict.fromkeys(failed, f"TimeoutError: no answer within {shard.index} s")
     )
-    worker.actions.kill(id.decode() for id in dead)
+    worker.actions.bury(id.decode() for id in dead)
 
 
 def _fill_history(app: Lowkiq) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lowkiq.fewer import Debounce
     from lowkiq.handlers.context import Context, current
     from lowkiq.job import Job, NewJob, Pushed
-    from lowkiq.policies import Every, Exponential
+    from lowkiq.policies import Exponential, Fixed, Polynomial
     from lowkiq.rate import Rate
     from lowkiq.worker import Worker
 
@@ -41,8 +41,8 @@ __all__ = [
     "Debounce",
     "Decision",
     "Discard",
-    "Every",
     "Exponential",
+    "Fixed",
     "InvalidJob",
     "Job",
     "Lowkiq",
@@ -50,6 +50,7 @@ __all__ = [
     "NewJob",
     "NewerLayout",
     "PartialFailure",
+    "Polynomial",
     "PushFailed",
     "Pushed",
     "Rate",
@@ -67,11 +68,12 @@ __all__ = [
 _MODULES = {
     "Context": "handlers.context",
     "Debounce": "fewer",
-    "Every": "policies",
     "Exponential": "policies",
+    "Fixed": "policies",
     "Job": "job",
     "Lowkiq": "app",
     "NewJob": "job",
+    "Polynomial": "policies",
     "Pushed": "job",
     "Rate": "rate",
     "Worker": "worker",

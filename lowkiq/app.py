@@ -15,6 +15,7 @@ from lowkiq.admin import metrics
 from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.look import State, read_state
 from lowkiq.admin.events import Events
+from lowkiq.admin.jobs.morgue import Morgue
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import QueueMetrics
@@ -43,7 +44,7 @@ from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
 from lowkiq.types.variables import K, P
-from lowkiq.worker import OPTIONS, Worker, held_pushes
+from lowkiq.worker import OPTIONS, Target, Worker, held_pushes, worker_of
 
 S = ParamSpec("S")
 
@@ -184,8 +185,14 @@ class Lowkiq:
         """The start of every key."""
         return self.settings.namespace
 
-    def push(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed:
-        """Queues jobs, as `Worker.perform_async` does: client middlewares around validation and push."""
+    def push(self, worker: Target[P], jobs: Iterable[NewJob[P]]) -> Pushed:
+        """
+        Queues jobs, as `Worker.perform_async` does: client middlewares around validation and push.
+
+        Args:
+            worker: whose jobs they are; or a task of lowkiq.celery, whose jobs `task.job` makes.
+        """
+        worker = worker_of(worker)
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list):  # asked first: it costs a single push less than what follows
             return self._push(worker, jobs)
@@ -194,8 +201,9 @@ class Lowkiq:
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
 
-    async def apush(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed:
+    async def apush(self, worker: Target[P], jobs: Iterable[NewJob[P]]) -> Pushed:
         """The same, awaited: see `Worker.aperform_async`. Client middlewares get an awaitable from `call()`."""
+        worker = worker_of(worker)
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list) and self._telemetry is None and held_pushes.get() is None:
             return await self._awaited.current().push(self._producer(worker), jobs, partial(self._encode, worker))
@@ -212,10 +220,10 @@ class Lowkiq:
         """Queues what was validated before, in its order; `queue` is that of a worker. Errors are those of push."""
         return self._producer(self.workers[queue]).push(jobs)
 
-    def batch(self, on_done: tuple[type[Worker[P]], NewJob[P]], *, name: str | None = None) -> Batch:
+    def batch(self, on_done: tuple[Target[P], NewJob[P]], *, name: str | None = None) -> Batch:
         """
-        Jobs after all of which another one runs: `with app.batch(on_done=(Report, {"id": "eu"})) as batch`, and inside
-        `batch.push(OrderSync, jobs)`, of any number and any workers; or the same with `async with` and `apush`.
+        Jobs after all of which another one runs: `with app.batch(on_done=(Report, Report.job("eu"))) as batch`, and
+        inside `batch.push(OrderSync, jobs)`, of any number and any workers; or the same with `async with` and `apush`.
 
         Args:
             name: of a batch that goes on with what one of that name has left open, with the same job at the end, as its
@@ -224,7 +232,8 @@ class Lowkiq:
         Raises:
             InvalidJob: of `on_done`; nothing was written.
         """
-        worker, job = on_done
+        target, job = on_done
+        worker = worker_of(target)
         (encoded,) = self._encode(worker, [job])
         return Batch(self, self._producer(worker), worker, encoded, name)
 
@@ -233,10 +242,10 @@ class Lowkiq:
         A job as those name it who wait for it: "queue shards_count id". Raises ValueError, TypeError.
 
         Args:
-            worker: a worker of this application, or the name of its queue.
+            worker: a worker of this application or a task, or the name of its queue.
         """
-        known = self.workers.get(worker if isinstance(worker, str) else getattr(worker, "queue_name", ""))
-        if known is None or worker not in (known, known.queue_name):
+        known = self.workers.get(worker) if isinstance(worker, str) else worker_of(worker)
+        if known is None or self.workers.get(known.queue_name) is not known:
             raise ValueError(f"{short(worker)} is no worker of this application, nor the queue of one")
         dumped = known.codec.dump_id(id) if known.codec.dump_id else id
         text = encode_id(dumped, self.settings.max_id_bytes).decode()
@@ -310,6 +319,10 @@ class Lowkiq:
     def actions(self, queue: str, shards_count: int) -> UndoableActions:
         """Actions on a queue, by its name."""
         return UndoableActions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
+
+    def morgue(self, queue: str, shards_count: int) -> Morgue:
+        """The morgue of a queue, by its name."""
+        return Morgue(self.queries(queue, shards_count), self.actions(queue, shards_count))
 
     def shards(self, queue: str, shards_count: int) -> list[Shard]:
         """The shards of a queue: of one that was resharded those that it has, and those that are being moved."""

@@ -15,7 +15,7 @@ from lowkiq.after import MOST_AFTER, OPEN, word_of
 from lowkiq.errors import LowkiqError, short
 from lowkiq.job import EncodedJob, NewJob, Pushed
 from lowkiq.types.variables import P
-from lowkiq.worker import Worker, held_pushes, running
+from lowkiq.worker import Target, Worker, held_pushes, running
 
 
 class Producer(Protocol):
@@ -28,8 +28,8 @@ class Producer(Protocol):
 class Pusher(Protocol):
     """The application, as far as a batch needs it."""
 
-    def push(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed: ...
-    async def apush(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed: ...
+    def push(self, worker: Target[P], jobs: Iterable[NewJob[P]]) -> Pushed: ...
+    async def apush(self, worker: Target[P], jobs: Iterable[NewJob[P]]) -> Pushed: ...
     def name_of(self, worker: Any, id: Any) -> str: ...
 
 
@@ -57,14 +57,14 @@ class Batch:
         self._is_open = self._is_ending = False
         self._hold = held_pushes.get()
 
-    def push(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed:
+    def push(self, worker: Target[P], jobs: Iterable[NewJob[P]]) -> Pushed:
         """Queues jobs, as `perform_async` does, after which the job at the end is to run. Errors are those of push."""
         batch = self._listed(jobs)
         pushed = self._app.push(worker, batch)
         self._note(worker, batch)
         return pushed
 
-    async def apush(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> Pushed:
+    async def apush(self, worker: Target[P], jobs: Iterable[NewJob[P]]) -> Pushed:
         """The same, awaited."""
         batch = self._listed(jobs)
         pushed = await self._app.apush(worker, batch)
@@ -125,7 +125,7 @@ class Batch:
         # What is no list of jobs the push refuses.
         return list(jobs) if isinstance(jobs, Iterable) and not isinstance(jobs, dict | str | bytes) else jobs
 
-    def _note(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]]) -> None:
+    def _note(self, worker: Target[P], jobs: Iterable[NewJob[P]]) -> None:
         self._names.update((self._app.name_of(worker, job["id"]), None) for job in jobs)
 
 

@@ -22,6 +22,8 @@ Equal: TypeAlias = Literal["last", "first"]
 EQUALS: Final = ("last", "first")
 #: Keys of a job for the same.
 FEWER_KEYS: Final = frozenset({"debounce", "throttle", "keep"})
+#: Keys of a job that say when it is due, of which it has one.
+TIMES: Final = ("at", "delay", "perform_in")
 #: The shortest time that is waited for, in seconds.
 SHORTEST: Final = 0.001
 
@@ -64,14 +66,13 @@ class Fewer:
         Raises:
             ValueError: the job asks for what can't be.
         """
-        is_timed = "perform_in" in job or "delay" in job
+        time = next((key for key in TIMES if key in job), None)
         if FEWER_KEYS.isdisjoint(job):
-            return self._timed if is_timed else self._usual
-        debounce = job.get("debounce", None if is_timed else self.debounce)
+            return self._timed if time else self._usual
+        debounce = job.get("debounce", None if time else self.debounce)
         throttle, keep = job.get("throttle", self.throttle), job.get("keep", self.keep)
         check_fewer("", debounce, throttle, keep)
-        if is_timed and debounce is not None:
-            time = "delay" if "delay" in job else "perform_in"
+        if time and debounce is not None:
             raise ValueError(f"debounce and {time} both say when it is due: give one of them")
         return _word(
             debounce,

@@ -8,7 +8,7 @@ import enum
 import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, Final, Generic, NamedTuple, NotRequired, TypeAlias, TypedDict
+from typing import Any, Final, Generic, NamedTuple, Protocol, Required, TypeAlias, TypedDict
 from zlib import crc32
 
 import msgspec
@@ -17,7 +17,7 @@ from lowkiq import clock
 from lowkiq.after import NameOf, circle, names_of, part_name, word_of
 from lowkiq.codec import error_text
 from lowkiq.errors import InvalidJob, short, unknown_option
-from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
+from lowkiq.fewer import FEWER_KEYS, NONE, TIMES, Debounce, Fewer, Keep
 from lowkiq.types.variables import P
 from lowkiq.usual import is_nan, usual
 
@@ -58,26 +58,44 @@ class Job(msgspec.Struct):
 Id: TypeAlias = str | int | uuid.UUID | datetime.date | decimal.Decimal | enum.Enum
 
 
-class NewJob(TypedDict, Generic[P]):
-    """A job as `perform_async` takes it."""
+class HasWorker(Protocol):
+    """What has a worker without being one: a task of lowkiq.celery."""
 
-    id: Id
-    #: Of the worker's type, or a dict of what such a one has.
-    payload: NotRequired[P | dict[str, Any]]
+    @property
+    def worker(self) -> type[Any]: ...
+
+
+#: A job that another one waits for: its worker, or a task, or the name of the queue; and its id.
+Other: TypeAlias = tuple[type | HasWorker | str, Id]
+
+
+class JobOptions(TypedDict, total=False):
+    """What a job can say beside its id and its payload."""
+
     #: Orders the payloads of an id, lowest first. Default: after all that were pushed before.
-    score: NotRequired[float]
-    #: When the job is due, a Unix time or a datetime with a time zone. Default: now.
-    perform_in: NotRequired[float | datetime.datetime]
-    #: Seconds until it is due, by Redis's clock; in place of perform_in.
-    delay: NotRequired[float]
+    score: float
+    #: When the job is due: a Unix time, or a datetime with a time zone. Default: now.
+    at: float | datetime.datetime
+    #: How long it is until the job is due, by Redis's clock: seconds, or a timedelta. In place of `at`.
+    delay: float | datetime.timedelta
+    #: The name that `at` has in Ruby.
+    perform_in: float | datetime.datetime
     #: Words by which its id is found: 1 to 20 tags of 1 to 100 printable characters. They join those that the id has.
-    tags: NotRequired[Sequence[str]]
+    tags: Sequence[str]
     #: In place of those of its worker; None, or "all", for none of it.
-    debounce: NotRequired[Debounce | None]
-    throttle: NotRequired[float | None]
-    keep: NotRequired[Keep]
+    debounce: Debounce | None
+    throttle: float | None
+    keep: Keep
     #: It runs once none of these is queued, runs or is in the morgue: pairs of a worker and an id, 1 to 500 of them.
-    after: NotRequired[Sequence[tuple[type | str, Id]] | Set[tuple[type | str, Id]]]
+    after: Sequence[Other] | Set[Other]
+
+
+class NewJob(JobOptions, Generic[P], total=False):
+    """A job as `perform_async` takes it. `Worker.job` and `Task.job` make one."""
+
+    id: Required[Id]
+    #: Of the worker's type, or a dict of what such a one has.
+    payload: P | dict[str, Any]
 
 
 class Pushed(NamedTuple):
@@ -116,11 +134,11 @@ FULL: Final = ("id", "payload", "score", "perform_in", "tags", "tenant", "fewer"
 WORDS: Final[Mapping[int, Sequence[str]]] = {
     2: FULL[:2], 3: ("id", "payload", "tenant"), 4: FULL[:4], 5: FULL[:5], 6: FULL[:6], 7: FULL[:7], 8: FULL,
 }  # fmt: skip
-COMMON_KEYS: Final = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
+COMMON_KEYS: Final = frozenset({"id", "payload", "score", "tags", *TIMES})
 JOB_KEYS: Final = COMMON_KEYS | FEWER_KEYS | {"after"}
 #: Keys as other job processors call them → what is meant here.
 _ELSEWHERE: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("at", "eta", "run_at", "schedule_at", "scheduled_at"), "did you mean `perform_in`?"),
+    **dict.fromkeys(("eta", "run_at", "schedule_at", "scheduled_at"), "did you mean `at`?"),
     **dict.fromkeys(("countdown", "in", "schedule_in", "wait"), "did you mean `delay`?"),
     **dict.fromkeys(("args", "arguments", "body", "data", "kwargs", "message", "params"), "did you mean `payload`?"),
     **dict.fromkeys(("job_id", "key", "task_id", "unique_key"), "did you mean `id`?"),
@@ -135,7 +153,7 @@ MOST_TAGS: Final = 20
 LONGEST_TAG: Final = 100
 #: Bytes of a tenant.
 LONGEST_TENANT: Final = 200
-#: A perform_in before this, which was in 2001, is taken for a delay in seconds.
+#: A time before this, which was in 2001, is taken for a delay in seconds.
 FIRST_TIME: Final = 10**9
 #: The longest delay: a hundred years. A due time lies no farther ahead either.
 LONGEST_DELAY: Final = 100 * 366 * 86_400
@@ -183,7 +201,7 @@ def encode_jobs(
                     encode_id(dump_id(job["id"]) if dump_id else job["id"], max_id_bytes),
                     _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
                     encode_score(job["score"]) if "score" in job else "",
-                    _due(job) if "perform_in" in job or "delay" in job else "",
+                    due_word(job) if "delay" in job or "at" in job or "perform_in" in job else "",
                     _tags(job["tags"]) if "tags" in job else "",
                     _tenant(fair_by, job["id"], job.get("payload", "")) if fair_by else "",
                 )
@@ -275,29 +293,37 @@ def _bytes_of(dumped: Any) -> bytes:
     return dumped.encode()
 
 
-def _due(job: Mapping[str, Any]) -> str:
-    if "delay" not in job:
-        return _perform_in(job["perform_in"])
-    if "perform_in" in job:
-        raise ValueError("delay and perform_in both say when it is due: give one of them")
-    delay = _number("delay", job["delay"])
+def due_word(job: Mapping[str, Any]) -> str:
+    """When a job is due that says so, as the push script takes it. Raises TypeError or ValueError for what can't be."""
+    (name, *others) = (key for key in TIMES if key in job)
+    if others:
+        raise ValueError(
+            f"{' and '.join([name, *others])} {'all' if others[1:] else 'both'} say when it is due: give one of them"
+        )
+    if name != "delay":
+        return _time(name, job[name])
+    delay = job["delay"]
+    if isinstance(delay, datetime.timedelta):
+        delay = delay.total_seconds()
+    delay = _number("delay", delay, " or a timedelta")
     if not 0 <= delay <= LONGEST_DELAY:
         raise ValueError(f"delay is {short(job['delay'])}, it must be from 0 to {LONGEST_DELAY:,} seconds")
     return f"+{delay:.6f}"
 
 
-def _perform_in(value: Any) -> str:
+def _time(name: str, value: Any) -> str:
+    """The word of a time, which the key of that name gives."""
     if isinstance(value, datetime.datetime):
         value = usual(value)
         if is_nan(value):
-            raise ValueError(f"perform_in is {value}, which is no time: leave it out for now, or give one")
+            raise ValueError(f"{name} is {value}, which is no time: leave it out for now, or give one")
         if value.utcoffset() is None:
-            raise ValueError(_naive(value))
+            raise ValueError(_naive(name, value))
         value = value.timestamp()
-    number = _number("perform_in", value, " or a datetime")
+    number = _number(name, value, " or a datetime")
     if number < FIRST_TIME:
-        raise ValueError(f"perform_in {short(value)} is a Unix time; did you mean delay={short(value)}?")
-    check_due("perform_in", number)
+        raise ValueError(f"{name} {short(value)} is a Unix time; did you mean delay={short(value)}?")
+    check_due(name, number)
     return f"{number:.6f}"
 
 
@@ -323,14 +349,14 @@ def encode_score(score: Any) -> float:
     return number
 
 
-def _naive(at: datetime.datetime) -> str:
+def _naive(name: str, at: datetime.datetime) -> str:
     """Refusal of a datetime without a time zone, with the one that it would be taken for."""
     try:
         zone = f", and would be taken for {at.astimezone().tzname()}, this machine's"
     except (OverflowError, ValueError, OSError):  # a year that no clock knows
         zone = ""
     return (
-        f"perform_in {at} has no time zone{zone}: give it one, as in datetime.now(timezone.utc), "
+        f"{name} {at} has no time zone{zone}: give it one, as in datetime.now(timezone.utc), "
         "or say delay=seconds, which needs none"
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, TypeAlias
 
 from lowkiq.errors import LONGEST_DELAY, Bury, Decision, Discard, SettingsError, short
 
@@ -14,64 +14,100 @@ MOST_RETRIES: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Policy:
     """
-    Tries again after base + nᵖᵒʷᵉʳ seconds, n being 0 after the first failure, as in `retry_in`.
+    When a job is tried again.
 
     Args:
         limit: retries at most; None: `max_retry_count`.
     """
 
-    base: float = 30
-    power: float = 5
-    limit: int | None = None
+    limit: int | None = field(default=None, kw_only=True)
+
+    #: From what to what each number may be.
+    _RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def __post_init__(self) -> None:
-        _check(self, "base", 0, LONGEST_DELAY)
-        _check(self, "power", 0, 100)
-        _check_limit(self, "limit", self.limit)
+        for name, (low, high) in self._RANGES.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not (is_number and low <= value <= high):
+                raise SettingsError(
+                    f"{type(self).__name__}: {name} is {short(value)}, it must be a number from {low:,} to {high:,.0f}"
+                )
+        is_count = isinstance(self.limit, int) and not isinstance(self.limit, bool) and 0 <= self.limit <= MOST_RETRIES
+        if self.limit is not None and not is_count:
+            raise SettingsError(
+                f"{type(self).__name__}: limit is {short(self.limit)}, it must be an integer from 0 to "
+                f"{MOST_RETRIES:,}, or None"
+            )
 
     def delay(self, retry_count: int) -> float:
-        """Seconds until the next try."""
+        """Seconds until the next try; `retry_count` is 0 after the first failure."""
         try:
-            return min(self.base + math.pow(retry_count, self.power), LONGEST_DELAY)
+            return min(self._seconds(retry_count), LONGEST_DELAY)
         except OverflowError:
             return LONGEST_DELAY
 
+    def _seconds(self, retry_count: int) -> float:
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
-class Every:
+class Exponential(Policy):
     """
-    Tries again after so many seconds each time.
+    Tries again after base · factorⁿ seconds, n being 0 after the first failure: with the defaults after 15, 30, 60 …
 
     Args:
-        times: retries at most; None: `max_retry_count`.
+        base: seconds until the first retry.
+        at_most: seconds between two tries, however many there were.
     """
 
+    base: float = 15
+    factor: float = 2
+    at_most: float = 86_400
+    _RANGES: ClassVar = {"base": (0, LONGEST_DELAY), "factor": (1, 100), "at_most": (0, LONGEST_DELAY)}
+
+    def delay(self, retry_count: int) -> float:
+        return min(super().delay(retry_count), float(self.at_most))
+
+    def _seconds(self, retry_count: int) -> float:
+        return self.base and self.base * math.pow(self.factor, retry_count)
+
+
+@dataclass(frozen=True)
+class Polynomial(Policy):
+    """
+    Tries again after base + nᵖᵒʷᵉʳ seconds, n being 0 after the first failure, as `retry_in` does with 15 and 4, and
+    some jitter.
+    """
+
+    base: float = 30
+    power: float = 5
+    _RANGES: ClassVar = {"base": (0, LONGEST_DELAY), "power": (0, 100)}
+
+    def _seconds(self, retry_count: int) -> float:
+        return self.base + math.pow(retry_count, self.power)
+
+
+@dataclass(frozen=True)
+class Fixed(Policy):
+    """Tries again after so many seconds each time."""
+
     seconds: float
-    times: int | None = None
+    _RANGES: ClassVar = {"seconds": (0, LONGEST_DELAY)}
 
-    def __post_init__(self) -> None:
-        _check(self, "seconds", 0, LONGEST_DELAY)
-        _check_limit(self, "times", self.times)
-
-    @property
-    def limit(self) -> int | None:
-        """Retries at most."""
-        return self.times
-
-    def delay(self, _: int) -> float:
-        """Seconds until the next try."""
+    def _seconds(self, _: int) -> float:
         return float(self.seconds)
 
 
-Policy: TypeAlias = Exponential | Every
 #: What becomes of jobs that fail with an error of a class.
 Rule: TypeAlias = Policy | Bury | Discard | type[Bury] | type[Discard]
 #: A worker's `retry`; None: its `retry_in`.
 Retry: TypeAlias = Policy | Mapping[type[BaseException], Rule] | None
 
-_RULES = "Exponential(…), Every(…), Bury or Discard"
+_POLICIES: Final = "Exponential(…), Polynomial(…), Fixed(…)"
+_RULES: Final = f"{_POLICIES}, Bury or Discard"
 
 
 def rule_for(retry: Retry, error: BaseException | str) -> Policy | Bury | Discard | None:
@@ -86,12 +122,8 @@ def rule_for(retry: Retry, error: BaseException | str) -> Policy | Bury | Discar
 def without_limits(retry: Retry) -> Retry:
     """A worker's `retry` where people have set max_retry_count live: that is the limit of all of its policies."""
     if isinstance(retry, Mapping):
-        return {kind: _unlimited(rule) if isinstance(rule, Policy) else rule for kind, rule in retry.items()}
-    return _unlimited(retry) if retry else None
-
-
-def _unlimited(policy: Policy) -> Policy:
-    return replace(policy, limit=None) if isinstance(policy, Exponential) else replace(policy, times=None)
+        return {kind: replace(rule, limit=None) if isinstance(rule, Policy) else rule for kind, rule in retry.items()}
+    return replace(retry, limit=None) if retry else None
 
 
 def most_retries(retry: Retry, max_retry_count: int) -> int | None:
@@ -109,7 +141,7 @@ def fewest_retries(retry: Retry, max_retry_count: int) -> int:
 
 
 def _limit(rule: Rule | None, max_retry_count: int) -> int:
-    if not isinstance(rule, Exponential | Every):
+    if not isinstance(rule, Policy):
         return max_retry_count if rule is None else 0
     return max_retry_count if rule.limit is None else rule.limit
 
@@ -121,9 +153,9 @@ def check_retry(label: str, retry: Any) -> None:
     if isinstance(retry, Mapping):
         for kind, rule in retry.items():
             _check_rule(f"{label}: retry", kind, rule)
-    elif not isinstance(retry, Exponential | Every):
+    elif not isinstance(retry, Policy):
         raise SettingsError(
-            f"{label}: retry is {short(retry)}, it must be Exponential(…), Every(…), or a mapping from classes of "
+            f"{label}: retry is {short(retry)}, it must be {_POLICIES}, or a mapping from classes of "
             f"exceptions to {_RULES}"
         )
 
@@ -134,23 +166,6 @@ def _check_rule(label: str, kind: Any, rule: Any) -> None:
             f"{label} has the key {short(kind)}, it must be a class of exceptions, such as TimeoutError"
         )
     is_decision = rule in (Bury, Discard) or isinstance(rule, Bury | Discard)
-    if not is_decision and not isinstance(rule, Exponential | Every):
-        hint = f": say {rule.__name__}(…)" if rule in (Exponential, Every) else ""
+    if not is_decision and not isinstance(rule, Policy):
+        hint = f": say {rule.__name__}(…)" if isinstance(rule, type) and issubclass(rule, Policy) else ""
         raise SettingsError(f"{label} has {short(rule)} for {kind.__name__}, it must be {_RULES}{hint}")
-
-
-def _check(policy: Policy, name: str, low: float, high: float) -> None:
-    value = getattr(policy, name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not (is_number and low <= value <= high):
-        kind = type(policy).__name__
-        raise SettingsError(f"{kind}: {name} is {short(value)}, it must be a number from {low:,} to {high:,.0f}")
-
-
-def _check_limit(policy: Policy, name: str, value: Any) -> None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_RETRIES
-    if value is not None and not is_count:
-        kind = type(policy).__name__
-        raise SettingsError(
-            f"{kind}: {name} is {short(value)}, it must be an integer from 0 to {MOST_RETRIES:,}, or None"
-        )

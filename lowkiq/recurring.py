@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from msgspec import UNSET
 
+from lowkiq import worker as workers
 from lowkiq.admin.recurring import (
     Action,
     Change,
@@ -20,17 +21,17 @@ from lowkiq.admin.recurring import (
     set_by,
 )
 from lowkiq.errors import LowkiqError, SettingsError, short, unknown_queue
-from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id
+from lowkiq.job import EncodedJob, Id, NewJob, Pushed, encode_id
 from lowkiq.queue.call import Caller, raise_first, redis_time
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.recurring import Entry, dated
 from lowkiq.queue.shard import Shard
 from lowkiq.recurrence import BACKLOG, Every, Missed, Rule, make_rule
 from lowkiq.settings import Settings
-from lowkiq.worker import Worker
+from lowkiq.worker import Worker, worker_of
 
-#: A worker, or the name of its queue.
-Target: TypeAlias = "type[Worker[Any]] | str"
+#: A worker or a task of lowkiq.celery, or the name of the queue.
+Target: TypeAlias = workers.Target | str
 
 
 class Declared(NamedTuple):
@@ -149,7 +150,7 @@ class Recurring:
     def set(
         self,
         worker: Target,
-        id: str | int,
+        id: Id | NewJob,
         every: Every,
         *,
         payload: Any = UNSET,
@@ -164,6 +165,7 @@ class Recurring:
         False: it is so already.
 
         Args:
+            id: of the job; or the job, with its payload, as `task.job(17, "paid")` makes it.
             every: seconds, a timedelta, "15m" or "1h 30m"; or cron's five fields, such as `*/5 * * * *`, or "@daily".
             payload: what is pushed each time; its score is the Unix time for which it is. What is not given stays as it
                 is; of a new one it is "".
@@ -179,6 +181,10 @@ class Recurring:
         """
         rule = make_rule(every, offset=offset, tz=tz, missed=missed, backlog=backlog)
         known = self._worker(worker)
+        if isinstance(id, Mapping):
+            id, payload = _parts(id, payload)
+        elif payload is not UNSET and hasattr(worker, "recurring_job"):
+            payload = worker.recurring_job(payload)["payload"]
         job = self._kept(known, id) if payload is UNSET else None
         if job is None:
             (job,) = self._app.validated(known, [{"id": id, "payload": "" if payload is UNSET else payload}])
@@ -188,22 +194,22 @@ class Recurring:
             known.queue_name, job.id, set_by(rule, job.payload, "api", job.tenant), f"is now {rule.words}", who
         )
 
-    def pause(self, worker: Target, id: str | int, reason: str = "", *, who: str = "") -> bool:
+    def pause(self, worker: Target, id: Id, reason: str = "", *, who: str = "") -> bool:
         """Has it not fire until it is resumed. False: there is none, or it is paused already."""
         return self._act(worker, id, "pause", who, reason)
 
-    def resume(self, worker: Target, id: str | int, *, who: str = "") -> bool:
+    def resume(self, worker: Target, id: Id, *, who: str = "") -> bool:
         """Has it fire again, from its next time on: what was due meanwhile is not missed. False: it is not paused."""
         return self._act(worker, id, "resume", who)
 
-    def remove(self, worker: Target, id: str | int, *, who: str = "") -> bool:
+    def remove(self, worker: Target, id: Id, *, who: str = "") -> bool:
         """
         Ends it; what is queued of it runs. One of the code stays away until the code says something else of it. False:
         there is none.
         """
         return self._act(worker, id, "remove", who)
 
-    def run_now(self, worker: Target, id: str | int, *, who: str = "") -> Pushed:
+    def run_now(self, worker: Target, id: Id, *, who: str = "") -> Pushed:
         """Pushes it once more now, as if it were due; its times stay as they are. Raises LowkiqError: there is none."""
         return self.run_encoded(self._worker(worker), self._id(worker, id), who)
 
@@ -225,7 +231,7 @@ class Recurring:
     def __iter__(self) -> Iterator[RecurringJob]:
         return iter(self.list())
 
-    def _act(self, worker: Target, id: str | int, action: Action, who: str, reason: str = "") -> bool:
+    def _act(self, worker: Target, id: Id, action: Action, who: str, reason: str = "") -> bool:
         change = asked_by(action, self._entries.now(), who, reason)
         return self._change(_queue_of(worker), self._id(worker, id), change, f"was {action}d", who)
 
@@ -236,13 +242,13 @@ class Recurring:
         self._entries.note(queue, id, what, who)
         return True
 
-    def _kept(self, worker: type[Worker[Any]], id: str | int) -> EncodedJob | None:
+    def _kept(self, worker: type[Worker[Any]], id: Id) -> EncodedJob | None:
         """The job that recurs as that id by now; its payload as Redis has it."""
         encoded = self._id(worker, id)
         entry = self._entries.read(worker.queue_name, encoded)
         return EncodedJob(encoded, entry.payload, tenant=entry.tenant) if entry else None
 
-    def _id(self, worker: Target, id: str | int) -> bytes:
+    def _id(self, worker: Target, id: Id) -> bytes:
         known = self._app.workers.get(_queue_of(worker))
         dumped = known.codec.dump_id(id) if known and known.codec.dump_id else id
         try:
@@ -252,7 +258,7 @@ class Recurring:
 
     def _worker(self, worker: Target) -> type[Worker[Any]]:
         known = self._app.workers.get(_queue_of(worker))
-        if known is None or worker not in (known, known.queue_name):
+        if known is None or (worker if isinstance(worker, str) else worker_of(worker)) not in (known, known.queue_name):
             raise SettingsError(
                 f"{short(worker)} is no worker of this application, nor the queue of one: that knows how payloads are "
                 "written"
@@ -261,7 +267,17 @@ class Recurring:
 
 
 def _queue_of(worker: Target) -> str:
-    return worker if isinstance(worker, str) else worker.queue_name
+    return worker if isinstance(worker, str) else worker_of(worker).queue_name
+
+
+def _parts(job: Mapping[str, Any], payload: Any) -> tuple[Id, Any]:
+    """The id and the payload of a job that is to recur. Raises SettingsError for one that says more than these."""
+    more = {*job, *(["payload="] if payload is not UNSET else [])} - {"id", "payload"}
+    if more or "id" not in job:
+        raise SettingsError(
+            f"a job that recurs is {short(job)}: it has an id and a payload, and no more; its times are said by every="
+        )
+    return job["id"], job.get("payload", UNSET)
 
 
 class StoredEntries:

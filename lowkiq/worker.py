@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, Self, TypeAlias, Unpack, overload
 
+from msgspec import UNSET, UnsetType
+
+from lowkiq.admin.jobs.morgue import Morgue
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.codec import error_text
-from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
+from lowkiq.errors import InvalidJob, LowkiqError, SettingsError, short
 from lowkiq.fewer import NONE, Debounce, Equal, Fewer, Keep
-from lowkiq.job import EncodedJob, Job, NewJob, Pushed
+from lowkiq.job import JOB_KEYS, EncodedJob, HasWorker, Id, Job, JobOptions, NewJob, Pushed
 from lowkiq.policies import Retry
 from lowkiq.rate import Rate
 from lowkiq.types.codec import PLAIN, Codec
@@ -34,10 +38,14 @@ class Application(Protocol):
     def validated(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> list[EncodedJob]: ...
     def queries(self, queue: str, shards_count: int) -> Queries: ...
     def actions(self, queue: str, shards_count: int) -> UndoableActions: ...
+    def morgue(self, queue: str, shards_count: int) -> Morgue: ...
 
 
 #: What `perform_async` is given; of any type, since overrides may take what they like. A dict is no list of jobs.
 Jobs: TypeAlias = "Sequence[Any] | Iterator[Any] | ValuesView[Any]"
+#: When a job is due: a Unix time, or a datetime with a time zone; and in how long: seconds, or a timedelta.
+Due: TypeAlias = float | datetime.datetime | None
+Delay: TypeAlias = float | datetime.timedelta | None
 #: Takes a worker, and validated jobs for it.
 Hold: TypeAlias = "Callable[[type[Worker[Any]], Sequence[EncodedJob]], Pushed]"
 #: What takes pushes inside a perform whose worker has pushes="on_success", in place of Redis.
@@ -49,7 +57,7 @@ running: ContextVar[Any] = ContextVar("lowkiq_running", default=None)
 
 
 class _Bound:
-    """`Worker.queries` and `Worker.actions`: those of the worker's queue, through its application."""
+    """`Worker.queries`, `Worker.actions`, `Worker.morgue`: those of its queue, through its application."""
 
     def __init__(self, method: str) -> None:
         self._method = method
@@ -80,7 +88,7 @@ class Worker(Generic[P]):
     max_payloads: ClassVar[int | None] = None
     #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
-    #: When and how often a job is tried again: Exponential(…), Every(…), or a mapping from classes of exceptions to
+    #: When and how often a job is tried again: Exponential(…), Fixed(…), or a mapping from classes of exceptions to
     #: those, Bury or Discard. None, or an error that is not in the mapping: as retry_in and max_retry_count say.
     retry: ClassVar[Retry] = None
     #: The fate of a job after its last try: "bury" its oldest payload, and go on with the others; "block" it, with all
@@ -122,6 +130,7 @@ class Worker(Generic[P]):
     if TYPE_CHECKING:
         queries: ClassVar[Queries]
         actions: ClassVar[UndoableActions]
+        morgue: ClassVar[Morgue]
 
         # Of a function: it stays one (registration.FunctionWorker). Its result is not told here.
         @overload
@@ -142,6 +151,7 @@ class Worker(Generic[P]):
         id = score = None
         queries = _Bound("queries")
         actions = _Bound("actions")
+        morgue = _Bound("morgue")
 
     def perform(self, payloads_by_id: dict[Any, list[P]], /) -> Any:
         """
@@ -199,8 +209,8 @@ class Worker(Generic[P]):
         Queues jobs. Override it to derive ids, scores or times, from whatever it is given then.
 
         Args:
-            jobs: mappings with `id`, and optionally `payload`, `score`, `tags`, `perform_in` or `delay`, `debounce`,
-                `throttle`, `keep` and `after` (NewJob).
+            jobs: mappings with `id`, and optionally `payload`, `score`, `tags`, `at` or `delay`, `debounce`,
+                `throttle`, `keep` and `after` (NewJob), such as `job` makes.
 
         Returns:
             how many ids were new in the queue, and how many payloads were merged into ids queued already.
@@ -218,24 +228,41 @@ class Worker(Generic[P]):
         return await cls.registered_app().apush(cls, jobs)
 
     @classmethod
-    def push(cls, *payloads: P, tags: Sequence[str] | None = None) -> Pushed:
+    def job(cls, id: Id, payload: P | dict[str, Any] | UnsetType = UNSET, **options: Unpack[JobOptions]) -> NewJob[P]:
+        """
+        A job as a value, for whatever takes jobs of this worker: `current().then(Invoice, [Invoice.job(17, "paid")])`.
+        Nothing is pushed by this, and what can't be is refused there.
+
+        Args:
+            options: the other keys of NewJob: `score`, `at`, `delay`, `tags`, `debounce`, `throttle`, `keep`, `after`.
+        """
+        job: Any = {"id": id, **options}
+        if payload is not UNSET:
+            job["payload"] = payload
+        made: NewJob[P] = job
+        return made
+
+    @classmethod
+    def push(cls, *payloads: P, tags: Sequence[str] | None = None, at: Due = None, delay: Delay = None) -> Pushed:
         """
         Queues payloads, as `perform_async` does with jobs: their ids are those that `id=` makes of them, and their
-        scores those of `score=`, if that is set. All get these tags.
+        scores those of `score=`, if that is set. All get these tags, and are due at that time.
 
         Raises:
             SettingsError: the worker has no `id=`.
             InvalidJob, PushFailed, ShardsCountMismatch: as perform_async.
         """
-        return cls.perform_async(cls._jobs(payloads, tags))
+        return cls.perform_async(cls._jobs(payloads, {"tags": tags, "at": at, "delay": delay}))
 
     @classmethod
-    async def apush(cls, *payloads: P, tags: Sequence[str] | None = None) -> Pushed:
+    async def apush(
+        cls, *payloads: P, tags: Sequence[str] | None = None, at: Due = None, delay: Delay = None
+    ) -> Pushed:
         """As `push`, by `aperform_async`."""
-        return await cls.aperform_async(cls._jobs(payloads, tags))
+        return await cls.aperform_async(cls._jobs(payloads, {"tags": tags, "at": at, "delay": delay}))
 
     @classmethod
-    def _jobs(cls, payloads: Iterable[P], tags: Sequence[str] | None) -> list[NewJob]:
+    def _jobs(cls, payloads: Iterable[P], options: Mapping[str, Any]) -> list[NewJob]:
         """The jobs of payloads. Raises InvalidJob for one whose id or score can't be told."""
         if cls.id is None:
             raise SettingsError(
@@ -243,9 +270,9 @@ class Worker(Generic[P]):
                 'or use perform_async([{"id": …, "payload": …}])'
             )
         jobs = [cls._job(number, payload) for number, payload in enumerate(payloads)]
-        if tags is not None:
-            for job in jobs:
-                job["tags"] = tags
+        given: Any = {key: value for key, value in options.items() if value is not None}
+        for job in jobs if given else ():
+            job.update(given)
         return jobs
 
     @classmethod
@@ -262,6 +289,8 @@ class Worker(Generic[P]):
             told = getattr(cls, name)(payload)
         except Exception as error:
             hint = "; push takes payloads one by one: push(*payloads)" if isinstance(payload, list | tuple) else ""
+            if isinstance(payload, Mapping) and "id" in payload and JOB_KEYS.issuperset(payload):
+                hint = "; push takes payloads, and this is a job: perform_async([…]) takes those"
             try:
                 cls.codec.dump(payload)
             except Exception as unfit:  # noqa: BLE001 (the hooks are the user's)
@@ -277,3 +306,17 @@ class Worker(Generic[P]):
         if cls.app is None:
             raise LowkiqError(f"{cls.__name__} is not registered: put @app.worker above it")
         return cls.app
+
+
+#: A worker, or what has one.
+Target: TypeAlias = type[Worker[P]] | HasWorker
+
+
+def worker_of(target: Target[P]) -> type[Worker[P]]:
+    """The worker that jobs of a worker, or of a task of lowkiq.celery, go to. Raises SettingsError for what is none."""
+    found: Any = target if isinstance(target, type) else getattr(target, "worker", None)
+    if not isinstance(found, type) or not issubclass(found, Worker):
+        raise SettingsError(
+            f"{short(target)} is no worker: give the class, or the function, that @app.worker has made one"
+        )
+    return found

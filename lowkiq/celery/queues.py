@@ -115,7 +115,8 @@ class TaskQueue:
         if name is None:
             raise TypeError(
                 f"queue {self.worker.queue_name} is shared by {', '.join(self._tasks)}: name one of them in the "
-                f'payload, as {{"{TASK}": "{next(iter(self._tasks))}", …}}, beside its arguments'
+                f'payload, as {{"{TASK}": "{next(iter(self._tasks))}", …}}, beside its arguments, or make jobs by '
+                "task.job(…)"
             )
         if name not in self._tasks:
             raise TypeError(

@@ -17,7 +17,8 @@ class MaxRetriesExceededError(LowkiqError):
 
 
 _CANVAS: Final = (
-    "workflows would need an order across tasks, which is not promised: let a task push the next one as its last step"
+    "a call as a value is `task.job(…)`: one that follows is `lowkiq.current().then(task, [task.job(…)])`, and one "
+    "at the end of a group `with app.batch(on_done=(task, task.job(…))) as batch:`"
 )
 _RESULT: Final = "results are not kept: let the task write what it finds to your database"
 _QUEUE: Final = (

@@ -135,13 +135,23 @@ class Task(Generic[P, R]):
         if options.get("queue") == self.worker.queue_name:
             del options["queue"]
         refuse_call_options(f"task {self.name}", options)
-        job = self._calls.job(tuple(args or ()), kwargs or {})
-        job["payload"] = self._queue.named(self.name, job["payload"])
+        job = self._job(tuple(args or ()), kwargs or {})
         if countdown is not None:
             job["delay"] = countdown
         if eta is not None:
-            job["perform_in"] = eta
+            job["at"] = eta
         return Sent(str(job["id"]), self.worker.perform_async([job]))
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """
+        A call as a value, for whatever takes jobs of a worker, which takes the task in its place:
+        `lowkiq.current().then(bill, [bill.job(17, "paid")])`. It is a dict, to which other keys of NewJob may be added.
+
+        Raises:
+            TypeError: it can't be called so.
+            InvalidJob: it has no id.
+        """
+        return self._job(args, kwargs)
 
     def delay_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Queues a call when Django's transaction has been committed; at once outside of one."""
@@ -153,20 +163,17 @@ class Task(Generic[P, R]):
 
     def recurring_job(self, payload: Any) -> NewJob:
         """
-        The job of a call that recurs (`app.every`).
+        The job of a call that recurs (`app.every`, `app.recurring.set`).
 
         Raises:
             SettingsError: it can't be called so.
         """
-        arguments = {} if payload == "" else payload
         try:
-            job = self._calls.job((), arguments)
+            return self._job((), {} if payload == "" else payload)
         except (TypeError, InvalidJob) as error:
             raise SettingsError(
                 f'{error}; app.every calls it with payload=, its arguments by their names: payload={{"id": 17}}'
             ) from None
-        job["payload"] = self._queue.named(self.name, job["payload"])
-        return job
 
     @property
     def request(self) -> Request:
@@ -222,6 +229,11 @@ class Task(Generic[P, R]):
             if self._rules.retries_by_itself(error):
                 self._rules.again_by_itself(request.retries, error)
             raise
+
+    def _job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        job = self._calls.job(args, kwargs)
+        job["payload"] = self._queue.named(self.name, job["payload"])
+        return job
 
     def _call(self, request: Request, args: Any, kwargs: Any) -> R:
         before = _request.set(request)

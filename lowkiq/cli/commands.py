@@ -17,9 +17,10 @@ from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
-from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume, stop_waiting, tenants
+from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, pause, release_ids, resume, stop_waiting, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
+from lowkiq.cli.new import new
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents, who
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
@@ -39,6 +40,7 @@ from lowkiq.queue.rates import read_waiting
 
 EPILOG = """\b
 Examples:
+  lowkiq new shop                                        a project to begin with: a worker, its test, Compose
   lowkiq -r shop.jobs                                    one node that runs all shards
   lowkiq -r shop.jobs --node-number 0 --number-of-nodes 2
   lowkiq -r shop.jobs --queues mail,video --threads 20
@@ -54,7 +56,7 @@ Examples:
   lowkiq doctor -r shop.jobs                             the same and more: Redis, rights, settings, this machine
   lowkiq cancel OrderSync 17 42                          delete what is queued, ask what runs to stop
   lowkiq pause OrderSync "stock-taking"                  nothing of it starts until lowkiq resume OrderSync
-  lowkiq hold OrderSync 17 --reason "a customer called"   keep an id from running until lowkiq let-go OrderSync 17
+  lowkiq hold OrderSync 17 --reason "a customer called"   keep an id from running until lowkiq release OrderSync 17
   lowkiq reshard OrderSync 48                            another number of shards, while it is in use
   lowkiq tenants OrderSync                                whose backlog is the largest, where fair_by is set
   lowkiq set OrderSync concurrency=10                    nodes follow; unset undoes it, settings shows what is set
@@ -104,7 +106,7 @@ cli.command(epilog=PAUSE_EPILOG)(pause)
 cli.command()(resume)
 cli.command(epilog=RESHARD_EPILOG)(reshard)
 cli.command()(hold)
-cli.command()(let_go)
+cli.command("release")(release_ids)
 cli.command()(stop_waiting)
 cli.command()(held)
 cli.command()(tenants)
@@ -120,6 +122,7 @@ cli.command()(untrack)
 cli.command(epilog=EVENTS_EPILOG)(events)
 cli.command()(failures)
 cli.command(epilog=OWNERS_EPILOG)(owners)
+cli.command()(new)
 
 
 @cli.callback(invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""Commands on the flow of a queue: `pause` and `resume` for all of it, `hold` and `let-go` for ids; whose it is."""
+"""Commands on the flow of a queue: `pause` and `resume` for all of it, `hold` and `release` for ids; whose it is."""
 
 from __future__ import annotations
 
@@ -64,17 +64,19 @@ def hold(
     require: Require = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keeps ids from being run until they are let go. Pushes merge; a run of one is finished."""
+    """Keeps ids from being run until they are released. Pushes merge; a run of one is finished."""
     with opened_app(require or context.obj) as app:
         count = with_ids(lambda some: actions_on(app, queue).hold(some, reason, who=who()), ids)
     typer.echo(json.dumps({"held": count}) if as_json else f"{count} held")
 
 
-def let_go(context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False) -> None:
+def release_ids(
+    context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False
+) -> None:
     """Has held ids run again. Those that wait for others go on waiting: see stop-waiting."""
     with opened_app(require or context.obj) as app:
-        count = with_ids(lambda some: actions_on(app, queue).let_go(some, who=who()), ids)
-    typer.echo(json.dumps({"let_go": count}) if as_json else f"{count} let go")
+        count = with_ids(lambda some: actions_on(app, queue).release(some, who=who()), ids)
+    typer.echo(json.dumps({"released": count}) if as_json else f"{count} released")
 
 
 def stop_waiting(

@@ -121,12 +121,12 @@ def undo(
     """Undoes a deletion of a minute ago at most. Where an id was pushed again since, payloads merge."""
     with opened_app(require or context.obj) as app:
         try:
-            count = actions_on(app, queue).put_back(name)
+            count = actions_on(app, queue).undo(name)
         except ValueError as error:
             raise SettingsError(str(error)) from error
         note_action(app.caller, app.settings.namespace, queue, "undo", count, count, who())
         if as_json:
-            typer.echo(json.dumps({"put_back": count}))
+            typer.echo(json.dumps({"undone": count}))
         elif count:
             typer.echo(f"{count} put back")
     if not count:

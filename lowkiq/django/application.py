@@ -15,7 +15,7 @@ from lowkiq.django.connections import with_fresh_connections
 from lowkiq.errors import SettingsError, short
 from lowkiq.job import EncodedJob, NewJob, Pushed
 from lowkiq.settings import Settings
-from lowkiq.worker import Worker
+from lowkiq.worker import Target, Worker, worker_of
 
 #: The setting of Django that has ours.
 NAME: Final = "LOWKIQ"
@@ -42,7 +42,7 @@ class DjangoApp(Lowkiq):
         kept.append(Push(worker, self.validated(worker, jobs)))
         return Pushed(0, 0)
 
-    def pushes_of(self, worker: type[Worker[Any]], jobs: Any = (), payloads: Iterable[Any] = ()) -> list[Push]:
+    def pushes_of(self, target: Target, jobs: Any = (), payloads: Iterable[Any] = ()) -> list[Push]:
         """
         What `worker.perform_async` of these jobs would push, or `worker.push` of these payloads: by an override of
         theirs, too, and within client middlewares.
@@ -51,6 +51,7 @@ class DjangoApp(Lowkiq):
             InvalidJob: names the job and the field.
             SettingsError: the worker is another application's.
         """
+        worker = worker_of(target)
         if worker.registered_app() is not self:
             raise SettingsError(f"{worker.__name__} is not of Django's application: `from lowkiq.django import app`")
         kept: list[Push] = []

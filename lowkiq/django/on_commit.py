@@ -11,11 +11,11 @@ from django.db import transaction
 from lowkiq.django.application import Push, get_app
 from lowkiq.job import EncodedJob
 from lowkiq.outbox.together import Waiting, push_together
-from lowkiq.worker import Worker
+from lowkiq.worker import Target
 
 
 def push_on_commit(
-    worker: type[Worker[Any]],
+    worker: Target,
     jobs: Iterable[Any] = (),
     using: str | None = None,
     *,
@@ -30,6 +30,7 @@ def push_on_commit(
     its ids, and raises PushFailed out of the `atomic` block, whose change is committed all the same.
 
     Args:
+        worker: whose jobs they are; or a task of lowkiq.celery, whose jobs `task.job` makes.
         jobs: as `worker.perform_async` takes them.
         using: alias of the database whose transaction it is.
         payloads: as `worker.push` takes them, in place of jobs.

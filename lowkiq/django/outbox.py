@@ -22,14 +22,14 @@ from lowkiq.django.connections import close_stale
 from lowkiq.outbox import Relay, Row, Turn, advisory_key, file_lock
 from lowkiq.outbox.relay import EVERY
 from lowkiq.outbox.rows import rows_of
-from lowkiq.worker import Worker
+from lowkiq.worker import Target
 
 if TYPE_CHECKING:
     from lowkiq.django.models import OutboxRow
 
 
 def push_by_outbox(
-    worker: type[Worker[Any]],
+    worker: Target,
     jobs: Iterable[Any] = (),
     using: str | None = None,
     *,
@@ -40,6 +40,7 @@ def push_by_outbox(
     meanwhile; else they never were. They are validated before anything is written.
 
     Args:
+        worker: whose jobs they are; or a task of lowkiq.celery, whose jobs `task.job` makes.
         jobs: as `worker.perform_async` takes them.
         using: alias of the database whose transaction it is; by default the one that routers choose.
         payloads: as `worker.push` takes them, in place of jobs.

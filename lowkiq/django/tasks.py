@@ -127,7 +127,7 @@ class LowkiqBackend(BaseTaskBackend):
             job["id"] = key
         if task.run_after is not None:
             is_aware = timezone.is_aware(task.run_after)
-            job["perform_in"] = task.run_after if is_aware else timezone.make_aware(task.run_after)
+            job["at"] = task.run_after if is_aware else timezone.make_aware(task.run_after)
         self._workers[task.queue_name].perform_async([job])
         task_enqueued.send(type(self), task_result=result)
         return result

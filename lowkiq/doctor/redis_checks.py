@@ -17,7 +17,7 @@ from lowkiq.doctor.subject import Subject
 from lowkiq.transport.connect import server_name
 from lowkiq.transport.errors import UNREACHABLE, advice
 
-#: Seconds by which clocks may differ. perform_in is absolute, and due by Redis's clock.
+#: Seconds by which clocks may differ. perform_in, or at, is absolute, and due by Redis's clock.
 CLOCKS_MAY_DIFFER: Final = 1.0
 #: Round trips that are measured, and seconds after which it is enough.
 PINGS, PINGS_WITHIN = 100, 2.0

@@ -19,7 +19,7 @@ from lowkiq.job import EncodedJob, Job, NewJob, Pushed
 from lowkiq.queue.letters import MOST_LETTERS, push_letter
 from lowkiq.queue.shard import Shard
 from lowkiq.types.variables import P
-from lowkiq.worker import Worker, held_pushes, running
+from lowkiq.worker import Target, Worker, held_pushes, running, worker_of
 
 #: Characters of what a job says of its progress.
 NOTE_CHARS: Final = 200
@@ -204,14 +204,14 @@ class Context:
         kept = self._job(None).checkpoint
         return None if kept is None else load_payload(kept)
 
-    def then(self, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], *, of: str | int | None = None) -> None:
+    def then(self, worker: Target[P], jobs: Iterable[NewJob[P]], *, of: str | int | None = None) -> None:
         """
         Has jobs be pushed if, and only if, what runs is done: they are written in the script that settles it, and each
         arrives exactly once, those for one id in their order, whatever is killed when. Redis has them only then.
 
         Args:
-            worker: whose jobs they are, in this queue or another.
-            jobs: as `perform_async` takes them; a `delay` counts from when they arrive.
+            worker: whose jobs they are, in this queue or another; or a task of lowkiq.celery.
+            jobs: as `perform_async` takes them, such as `job` makes; a `delay` counts from when they arrive.
             of: the job of the batch from which they follow; None: from all of it, so if any of it fails they don't.
 
         Raises:
@@ -224,7 +224,8 @@ class Context:
         if _hooks.get():
             raise LowkiqError("nothing follows from a job that has failed: in a hook push what is to come of it")
         named = None if of is None else self._job(of).id
-        self._write(worker, worker.registered_app().validated(worker, jobs), named, "then")
+        known = worker_of(worker)
+        self._write(known, known.registered_app().validated(known, jobs), named, "then")
 
     def hold(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
         """

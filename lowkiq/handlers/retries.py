@@ -16,7 +16,7 @@ from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
 from lowkiq.log import get_logger
-from lowkiq.policies import Every, Exponential, Policy, rule_for
+from lowkiq.policies import Policy, rule_for
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Crashed, Exhausted, Failure, Fate, Snoozed
 from lowkiq.settings import Settings
@@ -143,7 +143,7 @@ class Retries:
         if isinstance(self._rule(error), Bury):
             return "bury_all"
         policy = rule_for(self.worker.retry, _kept(error))
-        limit = policy.limit if isinstance(policy, Exponential | Every) else None
+        limit = policy.limit if isinstance(policy, Policy) else None
         is_last = retry_count >= (self.worker.max_retry_count if limit is None else limit)
         return self.worker.when_exhausted if is_last else None
 
@@ -163,7 +163,7 @@ class Retries:
         match self._rule(error):
             case RetryIn(seconds=seconds):
                 return seconds
-            case Exponential() | Every() as policy:
+            case Policy() as policy:
                 return policy.delay(retry_count)
         offered = (error,) if self.worker.shape.gives_error else ()
         try:

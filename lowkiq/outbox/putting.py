@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from lowkiq.app import Lowkiq, listed, require_sync
 from lowkiq.errors import SettingsError, short
@@ -13,7 +12,7 @@ from lowkiq.hooks import wrap
 from lowkiq.job import NewJob, Pushed
 from lowkiq.outbox.rows import NewRow, rows_of
 from lowkiq.types.variables import P
-from lowkiq.worker import Worker
+from lowkiq.worker import Target, Worker, worker_of
 
 #: A push into an outbox as client middlewares see it: nothing is in Redis yet.
 _PUT = Pushed(0, 0)
@@ -21,7 +20,7 @@ _PUT = Pushed(0, 0)
 
 def put(
     app: Lowkiq,
-    worker: type[Worker[P]],
+    worker: Target[P],
     jobs: Iterable[NewJob[P]],
     write: Callable[[Sequence[NewRow]], object],
 ) -> None:
@@ -33,42 +32,44 @@ def put(
         InvalidJob: names the job and the field; nothing was written.
         SettingsError: the worker belongs to another application, or a client middleware is async.
     """
-    _check(app, worker)
+    known = _worker(app, worker)
     require_sync(app.settings.client_middlewares, "apush")
     batch = listed(jobs)
 
     def call() -> Pushed:
-        if rows := rows_of(worker, app.validated(worker, batch)):
+        if rows := rows_of(known, app.validated(known, batch)):
             write(rows)
         return _PUT
 
-    wrap(app.settings.client_middlewares, worker, batch, call)()
+    wrap(app.settings.client_middlewares, known, batch, call)()
 
 
 async def aput(
     app: Lowkiq,
-    worker: type[Worker[P]],
+    worker: Target[P],
     jobs: Iterable[NewJob[P]],
     write: Callable[[Sequence[NewRow]], Awaitable[object]],
 ) -> None:
     """The same, awaited. Client middlewares get an awaitable from `call()`."""
-    _check(app, worker)
+    known = _worker(app, worker)
     batch = listed(jobs)
 
     async def call() -> Pushed:
-        if rows := rows_of(worker, app.validated(worker, batch)):
+        if rows := rows_of(known, app.validated(known, batch)):
             await write(rows)
         return _PUT
 
-    result = wrap(app.settings.client_middlewares, worker, batch, partial(call))()
+    result = wrap(app.settings.client_middlewares, known, batch, partial(call))()
     if inspect.isawaitable(result):
         await result
 
 
-def _check(app: Lowkiq, worker: type[Worker[Any]]) -> None:
-    registered = isinstance(worker, type) and issubclass(worker, Worker)
-    if not registered or app.workers.get(worker.queue_name) is not worker:
+def _worker(app: Lowkiq, target: Target[P]) -> type[Worker[P]]:
+    """Raises SettingsError for what is no worker of the application."""
+    worker = worker_of(target)
+    if app.workers.get(worker.queue_name) is not worker:
         raise SettingsError(
             f"{short(worker)} is no worker of the application that this outbox is for, so its relay could not push to "
             "it: put @app.worker above it"
         )
+    return worker

@@ -17,7 +17,7 @@ from lowkiq.errors import LowkiqError, SettingsError, short
 from lowkiq.job import NewJob
 from lowkiq.outbox.together import Waiting, push_together
 from lowkiq.types.variables import P
-from lowkiq.worker import Worker
+from lowkiq.worker import Target, Worker, worker_of
 
 #: Sessions that are worked with by calls, and those whose calls are awaited.
 PlainSession: TypeAlias = Session | scoped_session[Any]
@@ -28,7 +28,7 @@ _KEY = "lowkiq"
 
 def push_on_commit(
     session: PlainSession | AwaitedSession,
-    worker: type[Worker[P]],
+    worker: Target[P],
     jobs: Iterable[NewJob[P]],
     /,
     *,
@@ -40,15 +40,16 @@ def push_on_commit(
     a transaction is pushed together; the log has what could not be, as `not_pushed`, with its ids.
 
     Args:
+        worker: whose jobs they are; or a task of lowkiq.celery, whose jobs `task.job` makes.
         robust: what can't be pushed is told by the log alone, and raises nothing.
 
     Raises:
         InvalidJob: at once; it names the job and the field.
         PushFailed: of `session.commit()`, when the transaction has committed already.
     """
-    batch = listed(jobs)
-    ids = [job.id.decode() for job in worker.registered_app().validated(worker, batch)]
-    on_commit(plain(session), _Push(worker, batch, ids, is_awaited=is_awaited(session), robust=robust))
+    batch, known = listed(jobs), worker_of(worker)
+    ids = [job.id.decode() for job in known.registered_app().validated(known, batch)]
+    on_commit(plain(session), _Push(known, batch, ids, is_awaited=is_awaited(session), robust=robust))
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from lowkiq.sqlalchemy.commits import AwaitedSession, PlainSession, is_awaited, 
 from lowkiq.sqlalchemy.stores import FileLock, TableStore, check_dialect
 from lowkiq.sqlalchemy.table import outbox_table, write
 from lowkiq.types.variables import P
-from lowkiq.worker import Worker
+from lowkiq.worker import Target
 
 #: Locks that job ids share: PostgreSQL keeps them all in memory, some 6,400 by default for all its transactions.
 _LOCKS: Final = 1024
@@ -56,12 +56,13 @@ class Outbox:
         self._lock_ids, self._lock = lock_ids, FileLock()
         self._relays: weakref.WeakSet[Relay | AsyncRelay] = weakref.WeakSet()
 
-    def push(self, session: PlainSession, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], /) -> None:
+    def push(self, session: PlainSession, worker: Target[P], jobs: Iterable[NewJob[P]], /) -> None:
         """
         Puts jobs into the outbox in the session's transaction: they are pushed if, and only if, it commits. What the
         session holds is flushed first, so that its rows are locked before the jobs get their places.
 
         Args:
+            worker: whose jobs they are; or a task of lowkiq.celery, whose jobs `task.job` makes.
             jobs: as `perform_async` takes them. `delay` counts from when the relay pushes them.
 
         Raises:
@@ -72,7 +73,7 @@ class Outbox:
             raise SettingsError("this session is awaited: await outbox.apush(session, …)")
         put(self.app, worker, jobs, lambda rows: self._write(plain(session), rows))
 
-    async def apush(self, session: AwaitedSession, worker: type[Worker[P]], jobs: Iterable[NewJob[P]], /) -> None:
+    async def apush(self, session: AwaitedSession, worker: Target[P], jobs: Iterable[NewJob[P]], /) -> None:
         """The same in a session that is awaited."""
         if not is_awaited(session):
             raise SettingsError(f"{short(session)} is not awaited: outbox.push(session, …)")

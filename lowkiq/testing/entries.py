@@ -11,9 +11,10 @@ from lowkiq.app import Lowkiq
 from lowkiq.errors import short
 from lowkiq.job import encode_jobs
 from lowkiq.testing.clock import Clock
-from lowkiq.testing.fake import Fake, Inline, Target, worker_of
+from lowkiq.testing.fake import Fake, Inline
 from lowkiq.testing.outcome import Outcome
 from lowkiq.testing.standing_in import standing_in
+from lowkiq.worker import Target, worker_of
 
 
 @contextmanager

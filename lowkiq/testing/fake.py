@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.app import Lowkiq
 from lowkiq.errors import LowkiqError, short
-from lowkiq.job import EncodedJob, Job, Pushed, encode_id
+from lowkiq.job import EncodedJob, Job, Pushed, due_word, encode_id
 from lowkiq.testing.caller import FakeCaller
 from lowkiq.testing.clock import Clock, Moment
 from lowkiq.testing.following import Following
@@ -17,10 +17,7 @@ from lowkiq.testing.node import FakeNode
 from lowkiq.testing.outcome import Outcome
 from lowkiq.testing.queues import FakeQueue, Push
 from lowkiq.testing.recurring import FakeEntries
-from lowkiq.worker import Worker
-
-#: A worker, or what has one, such as a task of lowkiq.celery.
-Target: TypeAlias = Any
+from lowkiq.worker import Target, Worker, worker_of
 
 _ANY: Final[Any] = object()
 #: More than there can be.
@@ -60,7 +57,14 @@ class Fake:
         return self._queries(worker).morgue_range_by_updated_at(limit=_ALL)
 
     def assert_pushed(
-        self, worker: Target, *, id: Any = _ANY, payload: Any = _ANY, delay: Any = _ANY, times: int | None = None
+        self,
+        worker: Target,
+        *,
+        id: Any = _ANY,
+        payload: Any = _ANY,
+        at: Any = _ANY,
+        delay: Any = _ANY,
+        times: int | None = None,
     ) -> None:
         """
         Asserts that something was pushed to a worker.
@@ -68,21 +72,23 @@ class Fake:
         Args:
             id: to this id.
             payload: equal to this one, as it would be stored.
-            delay: due in so many seconds; None for now.
+            at, delay: due then, as the push has said; None: it has not said so.
             times: exactly so often. None: at least once.
 
         Raises:
             AssertionError: it was not; it shows what was.
         """
-        found = self._found(worker, id, payload, delay)
+        found = self._found(worker, id, payload, at=at, delay=delay)
         if len(found) != times if times is not None else not found:
-            raise AssertionError(self._unlike(worker, found, times, id=id, payload=payload, delay=delay))
+            raise AssertionError(self._unlike(worker, found, times, id=id, payload=payload, at=at, delay=delay))
 
-    def assert_not_pushed(self, worker: Target, *, id: Any = _ANY, payload: Any = _ANY, delay: Any = _ANY) -> None:
+    def assert_not_pushed(
+        self, worker: Target, *, id: Any = _ANY, payload: Any = _ANY, at: Any = _ANY, delay: Any = _ANY
+    ) -> None:
         """Asserts that no such push was made, as `assert_pushed` tells it. Raises AssertionError."""
-        self.assert_pushed(worker, id=id, payload=payload, delay=delay, times=0)
+        self.assert_pushed(worker, id=id, payload=payload, at=at, delay=delay, times=0)
 
-    def drain(self, until: Moment | None = None, *, only: Iterable[Target] | None = None) -> list[Outcome]:
+    def drain(self, until: Moment | None = None, *, only: Iterable[Target | str] | None = None) -> list[Outcome]:
         """
         Runs what is due, and what comes to be due while it does: in order of time, retries included.
 
@@ -102,17 +108,17 @@ class Fake:
         """
         return list(self._node.drain(self._clock.moment(until), self._names(only)))
 
-    async def adrain(self, until: Moment | None = None, *, only: Iterable[Target] | None = None) -> list[Outcome]:
+    async def adrain(self, until: Moment | None = None, *, only: Iterable[Target | str] | None = None) -> list[Outcome]:
         """The same, awaited: coroutines of workers run on the event loop of the test."""
         return await self._node.adrain(self._clock.moment(until), self._names(only))
 
-    def _names(self, only: Iterable[Target] | None) -> Collection[str] | None:
+    def _names(self, only: Iterable[Target | str] | None) -> Collection[str] | None:
         if only is None:
             return None
         if isinstance(only, type | str | bytes) or not isinstance(only, Iterable):
             raise LowkiqError(f"only is {short(only)}, it is a list of workers: only=[…]")
         workers = self._app.workers
-        found = [workers.get(one, one) if isinstance(one, str) else one for one in only]
+        found: list[Any] = [workers.get(one, one) if isinstance(one, str) else one for one in only]
         return {self._queue_of(one).worker.queue_name for one in found}
 
     def _acted(self) -> None:
@@ -164,7 +170,7 @@ class Fake:
             worker.queue_name, FakeQueue(worker, self._app.settings, self._clock)
         )  # fmt: skip
 
-    def _found(self, target: Target, id: Any, payload: Any, delay: Any) -> list[Push]:
+    def _found(self, target: Target, id: Any, payload: Any, **due: Any) -> list[Push]:
         worker, settings = worker_of(target), self._app.settings
         dump_id = worker.codec.dump_id
         known = None if id is _ANY else encode_id(dump_id(id) if dump_id else id, settings.max_id_bytes)
@@ -173,14 +179,15 @@ class Fake:
         return [
             push
             for job, push in self._queue_of(worker).pushed()
-            if known in {None, job.id} and data in {None, job.payload} and (delay is _ANY or push.delay == delay)
+            if known in {None, job.id} and data in {None, job.payload} and _is_due(job, push, due)
         ]
 
     def _unlike(self, target: Target, found: Sequence[Push], times: int | None, **wanted: Any) -> str:
         told = ", ".join(f"{name}={short(value, 200)}" for name, value in wanted.items() if value is not _ANY)
         pushes = self.pushed(target)
         lines = [
-            f"  id={push.id!r}, payload={short(push.payload, 200)}" + (f", delay={push.delay:g}" if push.delay else "")
+            f"  id={push.id!r}, payload={short(push.payload, 200)}"
+            + "".join(f", {key}={value:.15g}" for key in ("at", "delay") if (value := getattr(push, key)))
             for push in pushes[:_SHOWN]
         ]
         more = [f"  and {len(pushes) - _SHOWN:,} more"] if len(pushes) > _SHOWN else []
@@ -227,14 +234,12 @@ class Inline(Fake):
         return self._clock.now
 
 
-def worker_of(target: Target) -> type[Worker[Any]]:
-    """A worker. Raises LowkiqError for what is none."""
-    found = target if isinstance(target, type) else getattr(target, "worker", None)
-    if not isinstance(found, type) or not issubclass(found, Worker):
-        raise LowkiqError(
-            f"{short(target)} is no worker: give the class, or the function, that @app.worker has made one"
-        )
-    return found
+def _is_due(job: EncodedJob, push: Push, due: dict[str, Any]) -> bool:
+    """Returns whether a push has said that it is due then; None: that it has not."""
+    return all(
+        value is _ANY or (getattr(push, key) is None if value is None else job.perform_in == due_word({key: value}))
+        for key, value in due.items()
+    )
 
 
 def _raise_first_error(outcomes: Sequence[Outcome]) -> None:

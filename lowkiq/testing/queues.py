@@ -34,11 +34,11 @@ class Push(NamedTuple):
     payload: Any
     #: What its push has said; None: nothing of that.
     score: float | None
-    perform_in: float | None
+    at: float | None
     delay: float | None
     tags: tuple[str, ...]
-    #: When it was pushed, by the fake's clock.
-    at: float
+    #: By the fake's clock.
+    pushed_at: float
 
 
 class Taken(NamedTuple):
@@ -312,8 +312,8 @@ def _push(job: EncodedJob, at: int, payload: Any) -> Push:
         id=job.id.decode("utf-8", KEPT_BYTES),
         payload=payload,
         score=None if job.score == "" else float(job.score),
-        perform_in=float(job.perform_in) if job.perform_in and not is_delay else None,
+        at=float(job.perform_in) if job.perform_in and not is_delay else None,
         delay=float(job.perform_in) if is_delay else None,
         tags=parse_tags(job.tags.encode()),
-        at=at / SECOND,
+        pushed_at=at / SECOND,
     )

@@ -145,17 +145,17 @@ def test_performing_all_now_does_not_go_round_those_that_wait(shard, lease, monk
     assert stats(shard).waiting == 1
 
 
-@pytest.mark.parametrize("action", ["delete", "kill"])
+@pytest.mark.parametrize("action", ["delete", "bury"])
 def test_what_waits_can_be_taken_away_and_the_run_goes_on(shard, lease, action):
     assert getattr(shard.actions, action)(["hot"]) == 1
     row = stats(shard)
-    assert (row.length, row.waiting, row.busy, row.morgue_length) == (0, 0, 2, int(action == "kill"))
+    assert (row.length, row.waiting, row.busy, row.morgue_length) == (0, 0, 2, int(action == "bury"))
     assert shard.names().isdisjoint({"behind", "due", "payloads"})
     assert lease.settle(1, rest="ack").acked == 1
 
 
 def test_what_is_revived_of_it_waits_too(shard, lease):
-    shard.actions.kill(["hot"])
+    shard.actions.bury(["hot"])
     shard.push("hot", b'"fourth"', 4.0, HOT_DUE + 1)
     assert lease.claim_beside() == []
     assert shard.actions.morgue_queue_up(["hot"]) == 1

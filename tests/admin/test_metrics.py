@@ -50,7 +50,7 @@ def test_a_queue_is_the_sum_of_its_shards(app):
     work = app.worker(queue_name="q", shards_count=3)(lambda _: None)
     work.perform_async([{"id": n, "perform_in": PAST} for n in range(30)])
     work.perform_async([{"id": 1, "payload": "another"}])
-    work.actions.kill([5])
+    work.actions.bury([5])
     shards = [ShardDriver(app, index=index, shards_count=3) for index in range(3)]
     lease = shards[0].lease()
     busy = len(lease.claim())

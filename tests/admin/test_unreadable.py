@@ -166,11 +166,11 @@ def test_a_deletion_that_was_kept_by_somebody_else_comes_back_whole_or_not_at_al
         set_up(app)
         before = {key: client.dump(key) for key in client.keys(f"{ns}:*")}
         put_away(record)(client, ns)
-        assert actions.put_back("0123456789abcdef") == 0, record
+        assert actions.undo("0123456789abcdef") == 0, record
         client.delete(f"{ns}:{{q:0}}:undo:0123456789abcdef", f"{ns}:{{q:0}}:deeds", f"{ns}:{{q:1}}:deeds")
         assert {key: client.dump(key) for key in client.keys(f"{ns}:*")} == before, record
     as_kind(client, f"{ns}:{{q:0}}:undo:0123456789abcdef", "string")
-    assert actions.put_back("0123456789abcdef") == 0
+    assert actions.undo("0123456789abcdef") == 0
     assert "undo:0123456789abcdef" in app.caller.met.now()[0].key
 
 

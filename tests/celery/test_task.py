@@ -206,7 +206,7 @@ def test_countdown_and_eta_say_when_and_later_calls_of_the_key_wait_for_it(app: 
     assert abs(b.perform_in - before - 120) < 0.01
     with pytest.raises(InvalidJob, match="has no time zone"):
         late.apply_async(("a",), eta=datetime.datetime(2030, 1, 1))  # noqa: DTZ001
-    with pytest.raises(InvalidJob, match="delay and perform_in both"):
+    with pytest.raises(InvalidJob, match="at and delay both"):
         late.apply_async(("a",), countdown=1, eta=datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC))
 
 

@@ -92,7 +92,7 @@ class Pauser(threading.Thread):
         with contextlib.suppress(RedisError, BeingResharded):
             worker.actions.hold(ids, "chaos", who="the tests")
         self._is_over.wait(self._random.uniform(*LASTS))
-        self._again_and_again(lambda: worker.actions.let_go(ids, who="the tests"))
+        self._again_and_again(lambda: worker.actions.release(ids, who="the tests"))
 
     def _pause(self, worker: type[Worker]) -> float | None:
         """When it has returned, and said that nothing starts any more; None if it has not said so."""

@@ -255,7 +255,7 @@ def test_what_people_send_off_now_does_not_wait_for_the_old_time(shard, clock, i
     lease = shard.lease()
     shard.push("a", b"p", perform_in=clock.now / SECOND + 1_000)
     if is_dead:
-        shard.actions.kill(["a"])
+        shard.actions.bury(["a"])
     clock.step(500 * SECOND)
     shard.actions.morgue_queue_up(["a"]) if is_dead else shard.actions.perform_all_jobs_now()
     clock.step(-HOUR)

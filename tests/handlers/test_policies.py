@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 import structlog
 
-from lowkiq import Bury, Discard, Every, Exponential, Job, Lowkiq, PartialFailure, RetryIn, SettingsError, Worker
+from lowkiq import (
+    Bury,
+    Discard,
+    Exponential,
+    Fixed,
+    Job,
+    Lowkiq,
+    PartialFailure,
+    Polynomial,
+    RetryIn,
+    SettingsError,
+    Worker,
+)
 from lowkiq.errors import ProcessDied
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
@@ -21,10 +33,10 @@ class Gone(KeyError):
 
 
 MAPPING: dict[Any, Any] = {
-    TimeoutError: Every(5),
+    TimeoutError: Fixed(5),
     KeyError: Bury,
     LookupError: Discard("not there"),
-    OSError: Exponential(limit=2),
+    OSError: Polynomial(limit=2),
 }
 
 
@@ -51,17 +63,32 @@ def delay_of(outcome: Failures) -> float:
 
 
 @pytest.mark.parametrize(("retry_count", "delay"), [(0, 30), (1, 31), (2, 62), (9, 30 + 9**5), (10**6, 3.2e9)])
-def test_an_exponential_delay_grows_by_a_power(retry_count: int, delay: float) -> None:
-    assert Exponential(base=30, power=5, limit=10).delay(retry_count) == delay
+def test_a_polynomial_delay_grows_by_a_power(retry_count: int, delay: float) -> None:
+    assert Polynomial(base=30, power=5, limit=10).delay(retry_count) == delay
+
+
+@pytest.mark.parametrize(
+    ("policy", "delays"),
+    [
+        (Exponential(), [15, 30, 60, 120]),
+        (Exponential(1, 3), [1, 3, 9, 27]),
+        (Exponential(base=10, factor=10, at_most=500), [10, 100, 500, 500]),
+        (Exponential(base=10, factor=1), [10, 10, 10, 10]),
+        (Exponential(base=0), [0, 0, 0, 0]),
+    ],
+)
+def test_an_exponential_delay_grows_by_a_factor(policy: Exponential, delays: list[float]) -> None:
+    assert [policy.delay(n) for n in range(4)] == delays
+    assert policy.delay(10**6) == max(delays[3], policy.at_most if policy.base and policy.factor > 1 else 0)
 
 
 def test_the_first_failure_waits_for_the_base(fail: Callable[..., Failures]) -> None:
-    assert delay_of(fail(ValueError("no"), retry=Exponential(40))) == 40
-    assert delay_of(fail(ValueError("no"), retry_count=1, retry=Exponential(40))) == 40 + 2**5
-    assert delay_of(fail(ValueError("no"), retry_count=7, retry=Every(300))) == 300
+    assert delay_of(fail(ValueError("no"), retry=Polynomial(40))) == 40
+    assert delay_of(fail(ValueError("no"), retry_count=1, retry=Polynomial(40))) == 40 + 2**5
+    assert delay_of(fail(ValueError("no"), retry_count=7, retry=Fixed(300))) == 300
 
 
-@pytest.mark.parametrize("retry", [Exponential(limit=2), Every(300, times=2), {ValueError: Every(1, times=2)}])
+@pytest.mark.parametrize("retry", [Polynomial(limit=2), Fixed(300, limit=2), {ValueError: Fixed(1, limit=2)}])
 def test_a_policy_says_how_often(fail: Callable[..., Failures], retry: Any) -> None:
     assert fail(ValueError("no"), retry_count=0, retry=retry).failed
     (row,) = fail(ValueError("no"), retry_count=1, retry=retry).exhausted
@@ -69,8 +96,8 @@ def test_a_policy_says_how_often(fail: Callable[..., Failures], retry: Any) -> N
 
 
 def test_a_policy_without_a_limit_has_that_of_its_worker(fail: Callable[..., Failures]) -> None:
-    assert fail(ValueError("no"), retry_count=1, max_retry_count=2, retry=Every(300)).exhausted
-    assert fail(ValueError("no"), retry_count=0, max_retry_count=2, retry=Every(300)).failed
+    assert fail(ValueError("no"), retry_count=1, max_retry_count=2, retry=Fixed(300)).exhausted
+    assert fail(ValueError("no"), retry_count=0, max_retry_count=2, retry=Fixed(300)).failed
 
 
 def test_a_mapping_goes_by_the_nearest_class(fail: Callable[..., Failures]) -> None:
@@ -92,7 +119,7 @@ def test_what_a_mapping_does_not_name_is_as_without_it(fail: Callable[..., Failu
 
 
 def test_what_a_job_decides_comes_first(fail: Callable[..., Failures]) -> None:
-    assert delay_of(fail(RetryIn(9), retry=Every(300))) == 9
+    assert delay_of(fail(RetryIn(9), retry=Fixed(300))) == 9
     error = RetryIn(9)
     error.__cause__ = KeyError("x")
     assert delay_of(fail(error, retry=MAPPING)) == 9
@@ -153,14 +180,16 @@ def test_a_static_retry_in_is_offered_it_too(fail: Callable[..., Failures]) -> N
 
 REFUSED: dict[str, dict[str, Any]] = {
     "retry is 300, it must be Exponential": {"retry": 300},
-    r"retry is <class .*Every'>, it must be Exponential": {"retry": Every},
+    r"retry is <class .*Fixed'>, it must be Exponential": {"retry": Fixed},
     "retry has the key 'KeyError', it must be a class of exceptions": {"retry": {"KeyError": Bury}},
     r"retry has the key <class 'int'>, it must be": {"retry": {int: Bury}},
-    r"retry has the key <class .*Bury'>, it must be": {"retry": {Bury: Every(5)}},
-    r"retry has 5 for KeyError, it must be Exponential\(…\), Every\(…\), Bury or Discard": {"retry": {KeyError: 5}},
-    r"has <class .*Every'> for KeyError, .*: say Every\(…\)": {"retry": {KeyError: Every}},
+    r"retry has the key <class .*Bury'>, it must be": {"retry": {Bury: Fixed(5)}},
+    r"retry has 5 for KeyError, it must be Exponential\(…\), Polynomial\(…\), Fixed\(…\), Bury or Discard": {
+        "retry": {KeyError: 5}
+    },
+    r"has <class .*Fixed'> for KeyError, .*: say Fixed\(…\)": {"retry": {KeyError: Fixed}},
     "has RetryIn.* for KeyError, it must be": {"retry": {KeyError: RetryIn(5)}},
-    "has both retry and retry_in": {"retry": Every(5), "retry_in": lambda self, retry_count: 5},
+    "has both retry and retry_in": {"retry": Fixed(5), "retry_in": lambda self, retry_count: 5},
     r"retry_in takes \(a, b, c\): it takes \(retry_count\), or \(retry_count, error\)": {
         "retry_in": lambda self, a, b, c: 5
     },
@@ -177,18 +206,21 @@ def test_what_can_be_no_retry_is_refused_at_registration(app: Lowkiq, text: str)
 @pytest.mark.parametrize(
     ("make", "text"),
     [
+        (lambda: Exponential(factor=0.5), "Exponential: factor is 0.5, it must be a number from 1 to 100"),
+        (lambda: Exponential(at_most=float("inf")), "Exponential: at_most is inf, it must be a number from 0"),
+        (lambda: Exponential(base=True), "Exponential: base is True, it must be a number"),
         (lambda: Exponential(base=-1), "Exponential: base is -1, it must be a number from 0 to 3,200,000,000"),
-        (lambda: Exponential(power=float("nan")), "Exponential: power is nan, it must be a number from 0 to 100"),
+        (lambda: Polynomial(power=float("nan")), "Polynomial: power is nan, it must be a number from 0 to 100"),
         (
             lambda: Exponential(limit=1.5),  # type: ignore[arg-type]
             "Exponential: limit is 1.5, it must be an integer from 0 to 1,000,000, or None",
         ),
         (
-            lambda: Every("5"),  # type: ignore[arg-type]
-            "Every: seconds is '5', it must be a number",
+            lambda: Fixed("5"),  # type: ignore[arg-type]
+            "Fixed: seconds is '5', it must be a number",
         ),
-        (lambda: Every(5, times=-1), "Every: times is -1, it must be an integer"),
-        (lambda: Every(5, times=True), "Every: times is True, it must be an integer"),
+        (lambda: Fixed(5, limit=-1), "Fixed: limit is -1, it must be an integer"),
+        (lambda: Fixed(5, limit=True), "Fixed: limit is True, it must be an integer"),
     ],
 )
 def test_numbers_that_can_be_none_are_refused(make: Any, text: str) -> None:
@@ -203,12 +235,12 @@ def test_numbers_that_can_be_none_are_refused(make: Any, text: str) -> None:
     ("retry", "most", "fewest"),
     [
         (None, 25, 25),
-        (Every(5), 25, 25),
-        (Every(5, times=3), 3, 3),
-        (Every(5, times=30), 30, 25),
-        ({OSError: Every(5)}, 25, 25),
+        (Fixed(5), 25, 25),
+        (Fixed(5, limit=3), 3, 3),
+        (Fixed(5, limit=30), 30, 25),
+        ({OSError: Fixed(5)}, 25, 25),
         (MAPPING, None, 0),
-        ({OSError: Every(5, times=7)}, None, 7),
+        ({OSError: Fixed(5, limit=7)}, None, 7),
     ],
 )
 def test_pages_and_hooks_know_how_often_a_job_is_tried(retry: Any, most: int | None, fewest: int) -> None:
@@ -224,7 +256,7 @@ def test_an_error_of_a_process_has_a_rule_as_well(fail: Callable[..., Failures])
 # ── live ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("retry", [Exponential(limit=2), Every(300, times=2), {ValueError: Every(1, times=2)}])
+@pytest.mark.parametrize("retry", [Polynomial(limit=2), Fixed(300, limit=2), {ValueError: Fixed(1, limit=2)}])
 def test_a_live_max_retry_count_counts_in_place_of_the_limits_of_policies(app: Lowkiq, retry: Any) -> None:
     def perform(payloads_by_id: dict[str, list[Any]]) -> None:
         raise ValueError("no")
@@ -252,6 +284,6 @@ def test_a_live_max_retry_count_counts_in_place_of_the_limits_of_policies(app: L
 
 
 def test_a_live_max_retry_count_leaves_what_a_mapping_buries_or_discards() -> None:
-    assert without_limits(MAPPING) == {**MAPPING, OSError: Exponential()}
+    assert without_limits(MAPPING) == {**MAPPING, OSError: Polynomial()}
     assert without_limits(None) is None
     assert fewest_retries(without_limits({KeyError: Bury}), 5) == 0

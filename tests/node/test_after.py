@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from lowkiq import InvalidJob, Lowkiq, LowkiqError, NewJob
+from lowkiq import Fixed, InvalidJob, Lowkiq, LowkiqError, NewJob
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.pauses import Waits, by_whom
-from lowkiq.policies import Every
 from tests.node.driven import burst
 
 
@@ -72,7 +71,7 @@ def test_somebody_has_a_waiting_job_run(shop: Shop) -> None:
     (held,) = shop.reports.queries.held()
     assert held.waits == Waits(1, 1, (("orders", "bad"),))
     assert by_whom(held) == ": it waits for 1 of 1 job: orders bad"
-    assert shop.reports.actions.let_go(["report"]) == 0, "nobody holds it"
+    assert shop.reports.actions.release(["report"]) == 0, "nobody holds it"
     assert shop.reports.actions.stop_waiting(["report"]) == 1
     burst(shop.app)
     assert shop.ran == ["bad", "report"]
@@ -165,7 +164,7 @@ def test_a_batch_where_pushes_wait_for_success_is_all_of_it(app: Lowkiq, fails: 
     def end(id: str, payloads: list[Any]) -> None:
         ran.append(f"end of {payloads[0]}")
 
-    @app.worker(queue_name="imports", shards_count=1, pushes="on_success", retry=Every(0.0, times=2))
+    @app.worker(queue_name="imports", shards_count=1, pushes="on_success", retry=Fixed(0.0, limit=2))
     def imports(id: str, payloads: list[Any]) -> None:
         with app.batch(on_done=(end, {"id": "eu", "payload": id})) as batch:
             batch.push(step, [{"id": n} for n in range(30)])
@@ -189,7 +188,7 @@ def test_the_next_try_of_a_job_goes_on_with_the_batches_that_it_has_left_open(ap
     def step(id: str, payloads: list[Any]) -> None:
         ran.append(id)
 
-    @app.worker(queue_name="imports", shards_count=1, retry=Every(0.0, times=2))
+    @app.worker(queue_name="imports", shards_count=1, retry=Fixed(0.0, limit=2))
     def imports(id: str, payloads: list[Any]) -> None:
         ran.append("import")
         for part in ("a", "b"):
@@ -267,8 +266,8 @@ def test_to_let_go_of_a_hold_does_not_end_a_wait(waiting: Shop) -> None:
     (held,) = waiting.reports.queries.held()
     assert held.by_person
     assert by_whom(held) == " by ann: a customer called; it also waits for 1 of 1 job: orders bad"
-    assert actions.let_go(["report"]) == 1
-    assert actions.let_go(["report"]) == 0
+    assert actions.release(["report"]) == 1
+    assert actions.release(["report"]) == 0
     goes_on_waiting(waiting)
 
 
@@ -278,7 +277,7 @@ def test_a_job_that_waits_no_more_may_still_be_held(waiting: Shop) -> None:
     assert actions.stop_waiting(["report", "another"]) == 1
     burst(waiting.app)
     assert waiting.ran == ["bad"]
-    assert actions.let_go(["report"]) == 1
+    assert actions.release(["report"]) == 1
     burst(waiting.app)
     assert waiting.ran == ["bad", "report"]
 
@@ -288,7 +287,7 @@ def test_what_has_come_to_its_end_may_still_be_held(waiting: Shop) -> None:
     waiting.orders.actions.morgue_delete(["bad"])
     burst(waiting.app)
     assert waiting.ran == ["bad"]
-    waiting.reports.actions.let_go(["report"])
+    waiting.reports.actions.release(["report"])
     burst(waiting.app)
     assert waiting.ran == ["bad", "report"]
 
@@ -302,24 +301,24 @@ def test_what_is_undone_goes_on_waiting(waiting: Shop) -> None:
     deleted = actions.delete_and_keep("held", ["report"])
     burst(waiting.app)
     assert deleted.undo
-    assert actions.put_back(deleted.undo) == 1
-    assert actions.put_back(deleted.undo) == 0
+    assert actions.undo(deleted.undo) == 1
+    assert actions.undo(deleted.undo) == 0
     goes_on_waiting(waiting)
 
 
 def test_what_is_revived_goes_on_waiting(waiting: Shop) -> None:
-    waiting.reports.actions.kill(["report"])
+    waiting.reports.actions.bury(["report"])
     burst(waiting.app)
     assert waiting.reports.actions.morgue_queue_up(["report"]) == 1
     goes_on_waiting(waiting)
 
 
 def test_what_is_deleted_from_the_morgue_and_undone_goes_on_waiting_when_it_is_revived(waiting: Shop) -> None:
-    waiting.reports.actions.kill(["report"])
+    waiting.reports.actions.bury(["report"])
     actions = undoable(waiting)
     deleted = actions.delete_and_keep("morgue", ["report"])
     assert deleted.undo
-    actions.put_back(deleted.undo)
+    actions.undo(deleted.undo)
     actions.morgue_queue_up(["report"])
     goes_on_waiting(waiting)
 
@@ -330,10 +329,10 @@ def test_what_was_done_meanwhile_is_not_waited_for(waiting: Shop, way: str) -> N
     actions = undoable(waiting)
     undo = actions.delete_and_keep("held", ["report"]).undo if way == "undo" else ""
     if way == "revive":
-        actions.kill(["report"])
+        actions.bury(["report"])
     waiting.orders.actions.morgue_delete(["bad"])
     burst(waiting.app)
-    actions.put_back(undo) if undo else actions.morgue_queue_up(["report"])
+    actions.undo(undo) if undo else actions.morgue_queue_up(["report"])
     burst(waiting.app)
     assert waiting.ran == ["bad", "report"]
 
@@ -343,12 +342,12 @@ def test_a_job_that_comes_back_to_one_that_waits_waits_for_all(waiting: Shop, ki
     actions = undoable(waiting)
     undo = "" if kills else actions.delete_and_keep("held", ["report"]).undo
     if kills:
-        actions.kill(["report"])
+        actions.bury(["report"])
     waiting.fail.add("worse")
     waiting.orders.perform_async([{"id": "worse"}])
     burst(waiting.app)
     waiting.reports.perform_async([{"id": "report", "after": [(waiting.orders, "worse")]}])
-    actions.put_back(undo) if undo else actions.morgue_queue_up(["report"])
+    actions.undo(undo) if undo else actions.morgue_queue_up(["report"])
     for id in ("bad", "worse"):
         burst(waiting.app)
         assert waiting.ran == ["bad", "worse"]
@@ -358,7 +357,7 @@ def test_a_job_that_comes_back_to_one_that_waits_waits_for_all(waiting: Shop, ki
 
 
 def test_what_is_dropped_for_good_is_waited_for_no_more(waiting: Shop) -> None:
-    waiting.reports.actions.kill(["report"])
+    waiting.reports.actions.bury(["report"])
     waiting.reports.actions.morgue_delete(["report"])
     waiting.orders.actions.morgue_delete(["bad"])
     burst(waiting.app)
@@ -369,7 +368,7 @@ def test_what_is_dropped_for_good_is_waited_for_no_more(waiting: Shop) -> None:
 def test_a_batch_ends_whose_last_job_is_dead(shop: Shop) -> None:
     with shop.app.batch(on_done=(shop.reports, {"id": "end"})) as batch:
         batch.push(shop.orders, [{"id": "one"}])
-        shop.reports.actions.kill(["end"])
+        shop.reports.actions.bury(["end"])
     burst(shop.app)
     shop.reports.actions.morgue_queue_up(["end"])
     burst(shop.app)

@@ -96,7 +96,7 @@ def put_back(app: Lowkiq, worker: type[Worker[Any]]) -> None:
     actions = UndoableActions(app.caller, app.shards(worker.queue_name, 1), max_id_bytes=512)
     deleted = actions.delete_and_keep("due", ["17"])
     assert deleted.undo
-    actions.put_back(deleted.undo)
+    actions.undo(deleted.undo)
 
 
 def adopt(app: Lowkiq, worker: type[Worker[Any]]) -> None:

@@ -191,7 +191,7 @@ def test_it_is_deleted(shard, lease):
 
 
 def test_it_is_buried_and_comes_back(shard, lease):
-    assert shard.actions.kill(["a"]) == 1
+    assert shard.actions.bury(["a"]) == 1
     assert shard.queued() == {}
     shard.push("a", b"4", 4.0, PAST + 4)
     lease.claim_beside()

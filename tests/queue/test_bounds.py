@@ -194,7 +194,7 @@ def test_what_is_deleted_comes_back_in_pages(counted, place, here):
     push(3_999, here)  # of which one is there
     words = [shard.shard.layout, undo, "hot"]
     assert touched(shard.redis, shard.caller, Call("put_back", [shard.shard.prefix], words, as_list)) < 8_000
-    assert actions.put_back(undo) == (here > 1_000)
+    assert actions.undo(undo) == (here > 1_000)
     kept = shard.morgue() if place == "morgue" else shard.queued()
     assert len(kept["hot"].payloads) == 4_000 + here - 1
     assert not [name for name in shard.names() if "undo" in name]

@@ -109,7 +109,7 @@ def test_what_waits_behind_its_own_run_goes_too_and_is_counted_once(shard):
 
 def test_the_morgue_is_left_alone(shard):
     shard.push("dead")
-    shard.actions.kill(["dead"])
+    shard.actions.bury(["dead"])
     assert shard.actions.cancel(["dead"]) == 0
     assert set(shard.morgue()) == {"dead"}
 

@@ -66,7 +66,7 @@ ENDS = {
     ),
     "cancelled": lambda lease: (lease.driver.actions.cancel(["a"]), lease.release("claim")),
     "deleted": lambda lease: (lease.release("claim"), lease.driver.actions.delete(["a"])),
-    "buried": lambda lease: (lease.release("claim"), lease.driver.actions.kill(["a"])),
+    "buried": lambda lease: (lease.release("claim"), lease.driver.actions.bury(["a"])),
     "queued and cancelled": lambda lease: (lease.release("claim"), lease.driver.actions.cancel(["a"])),
 }
 

@@ -167,7 +167,7 @@ def test_queries_actions_and_metrics_work(app, work):
     assert work.actions.perform_all_jobs_now() == 150
     assert [job.id for job in work.queries.fetch([7, 777])] == ["7"]
     assert len(list(work.queries.find("1*"))) == 61
-    assert work.actions.kill([1, 2, 3]) == 3
+    assert work.actions.bury([1, 2, 3]) == 3
     assert work.actions.morgue_queue_up_all_jobs() == 3
     assert work.actions.delete([4]) == 1
     assert app.metrics()["q"].length == 149
@@ -175,7 +175,7 @@ def test_queries_actions_and_metrics_work(app, work):
 
 def test_ranges_work(work):
     work.perform_async([{"id": n, "perform_in": PAST + n} for n in range(5)])
-    work.actions.kill([0])
+    work.actions.bury([0])
     assert [job.id for job in work.queries.range_by_perform_in()] == ["1", "2", "3", "4"]
     assert [job.id for job in work.queries.morgue_range_by_updated_at()] == ["0"]
 
@@ -185,7 +185,7 @@ def test_jobs_can_be_looked_at(app, shard):
     shard.push("a", b"x" * 1000, 1.0, PAST)
     shard.push_payloads("b", 15)
     shard.push("c", b"z", 1.0, PAST + 1)
-    shard.actions.kill(["c"])
+    shard.actions.bury(["c"])
     lease = shard.lease()
     lease.claim(limit=1)
     previews = Previews(app.caller, [shard.shard], load_error=str, max_id_bytes=512)

@@ -410,6 +410,7 @@ WRONG = {
     "keep is None": {"keep": None},
     "debounce and delay both say when it is due": {"debounce": Debounce(1, 2), "delay": 3},
     "debounce and perform_in both say": {"debounce": Debounce(1, 2), "perform_in": 2e9},
+    "debounce and at both say": {"debounce": Debounce(1, 2), "at": 2e9},
     "unknown key `throtle`, did you mean `throttle`": {"throtle": 1},
 }
 

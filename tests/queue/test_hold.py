@@ -31,7 +31,7 @@ def test_pushes_merge_into_it_and_all_of_it_runs_once_it_is_let_go(shard):
     shard.push("a", b"2")
     lease = shard.lease()
     assert lease.claim() == []
-    assert shard.actions.let_go(["a"]) == 1
+    assert shard.actions.release(["a"]) == 1
     (job,) = lease.claim()
     assert job.payloads == [b"1", b"2"]
     assert shard.names() == {"meta", "owner", "claim", "claim:a"}
@@ -57,7 +57,7 @@ def test_nothing_of_it_is_handed_over_to_a_thread_that_listens(shard):
     lease.claim()
     assert not shard.owner("open"), "none is opened while anything is held"
     assert shard.caller.run(shard.shard.finish("a", lease.epoch, lease.number, lease.number + 1)) is None
-    shard.actions.let_go(["a"])
+    shard.actions.release(["a"])
     lease.claim()
     assert shard.owner("open")
 
@@ -71,7 +71,7 @@ def test_one_that_runs_is_finished_and_what_came_since_waits(shard):
     assert lease.settle(rest="ack", has_several=False).acked == 1
     assert lease.claim() == []
     assert shard.queued()["a"].payloads.keys() == {b"2"}
-    shard.actions.let_go(["a"])
+    shard.actions.release(["a"])
     assert [job.payloads for job in lease.claim()] == [[b"2"]]
 
 
@@ -103,7 +103,7 @@ def test_let_go_while_it_runs_it_waits_for_that_run(shard):
     lease.claim()
     shard.actions.hold(["a"])
     shard.push("a", b"2")
-    shard.actions.let_go(["a"])
+    shard.actions.release(["a"])
     assert lease.claim_beside() == []
     lease.settle(1, rest="ack")
     assert [job.payloads for job in lease.claim_beside()] == [[b"2"]]
@@ -114,7 +114,7 @@ def test_it_keeps_its_time(shard, due):
     shard.push("a", b"p", 1.0, due)
     shard.actions.hold(["a"])
     assert shard.queued()["a"].perform_in == due
-    shard.actions.let_go(["a"])
+    shard.actions.release(["a"])
     job = shard.queued()["a"]
     assert (job.perform_in, job.waits, job.payloads) == (due, False, {b"p": 1.0})
 
@@ -122,13 +122,13 @@ def test_it_keeps_its_time(shard, due):
 def test_it_can_be_buried_deleted_and_cancelled_and_the_next_push_is_held_again(shard):
     shard.push_all(("a",), ("b",), ("c",))
     shard.actions.hold(["a", "b", "c"])
-    assert shard.actions.kill(["a"]) == shard.actions.delete(["b"]) == shard.actions.cancel(["c"]) == 1
+    assert shard.actions.bury(["a"]) == shard.actions.delete(["b"]) == shard.actions.cancel(["c"]) == 1
     assert shard.queued() == {}
     assert shard.actions.morgue_queue_up(["a"]) == 1
     shard.push_all(("b",), ("c",))
     lease = shard.lease()
     assert lease.claim() == []
-    shard.actions.let_go(["a", "b", "c"])
+    shard.actions.release(["a", "b", "c"])
     assert len(lease.claim()) == 3
 
 
@@ -155,7 +155,7 @@ def test_many_held_ids_are_met_once_each(shard):
         claims += 1
         assert claims <= 4
     assert [job.id for job in found.jobs] == ["last"]
-    assert shard.actions.let_go(ids) == 3_000
+    assert shard.actions.release(ids) == 3_000
     lease.ack("last")
     assert len(lease.claim()) == 1_000
 
@@ -171,9 +171,9 @@ def test_who_and_why_are_kept_and_noted(shard):
     assert before <= first.since == second.since <= shard.now()
     (row,) = read_shards(shard.caller, [shard.shard])
     assert row.held == 2
-    shard.actions.let_go(["a"], who="ann")
+    shard.actions.release(["a"], who="ann")
     found = read_incidents(shard.caller, shard.shard.namespace, queue=shard.shard.queue)
-    assert [(one.kind, one.who) for one in found] == [("let go", "ann"), ("hold", "bob"), ("hold", "ann")]
+    assert [(one.kind, one.who) for one in found] == [("release", "ann"), ("hold", "bob"), ("hold", "ann")]
     assert "a customer called" in found[2].says
 
 
@@ -188,7 +188,7 @@ def test_repeating_it_changes_nothing(shard):
     before = shard.jobs()
     assert shard.call("hold", shard.shard.layout, b'{"who":"","why":""}', "a") == 0
     assert shard.jobs() == before
-    shard.actions.let_go(["a"])
+    shard.actions.release(["a"])
     before = shard.jobs()
     assert shard.call("let_go", shard.shard.layout, "a") == 0
     assert shard.jobs() == before
@@ -202,7 +202,7 @@ def test_letting_go_wakes_its_owner(shard):
     with shard.redis.pubsub() as pubsub:
         pubsub.subscribe(keys.doorbell(shard.app.settings.namespace, "a"))
         wait_until(lambda: pubsub.get_message(timeout=1))
-        shard.actions.let_go(["a"])
+        shard.actions.release(["a"])
         message = wait_until(lambda: pubsub.get_message(timeout=1))
     assert message["data"] == shard.prefix + b" 0.000000"
 
@@ -221,7 +221,7 @@ def test_it_works_when_memory_is_full(own_app):
     shard.redis.config_set("maxmemory", 1)
     assert shard.actions.hold(["a"]) == 1
     assert [job.id for job in lease.claim()] == ["b"]
-    assert shard.actions.let_go(["a"]) == 1
+    assert shard.actions.release(["a"]) == 1
 
 
 def test_who_holds_an_id_that_nobody_can_read_holds_it_all_the_same(shard):
@@ -262,14 +262,14 @@ def test_a_blocked_id_that_goes_on_stays_held(shard, action, left):
     assert shard.actions.act(action, "blocked", ["a"]) == 1
     assert lease.claim() == []
     assert shard.queued()["a"].waits and not shard.queued()["a"].blocked
-    shard.actions.let_go(["a"])
+    shard.actions.release(["a"])
     assert [job.payloads for job in lease.claim()] == [left]
 
 
 def test_a_held_id_that_is_let_go_stays_blocked(shard):
     lease = block(shard, "a")
     shard.actions.hold(["a"])
-    assert shard.actions.let_go(["a"]) == 1
+    assert shard.actions.release(["a"]) == 1
     assert lease.claim() == []
     assert shard.queued()["a"].blocked
     shard.actions.retry(["a"])
@@ -285,7 +285,7 @@ def test_a_run_of_a_held_id_that_ends_blocked_is_both(shard):
     assert lease.claim_beside() == []
     lease.settle(1, exhausted=[Exhausted("a", "boom", "block")])
     assert shard.queued()["a"].blocked and not shard.queued()["a"].waits
-    shard.actions.let_go(["a"])
+    shard.actions.release(["a"])
     assert shard.queued()["a"].blocked
 
 

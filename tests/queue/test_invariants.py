@@ -62,7 +62,7 @@ def test_i1_actions_and_pushes_leave_the_claim_alone(shard):
     for _ in range(2):
         shard.push_all(("a", b"x", 0.0), ("b", b"z", 0.0, FUTURE))
         shard.actions.perform_now(["a", "b"])
-        shard.actions.kill(["a", "b"])
+        shard.actions.bury(["a", "b"])
         shard.actions.morgue_queue_up(["a", "b"])
         shard.actions.delete(["a", "b"])
         shard.actions.cancel(["a", "b"])
@@ -125,7 +125,7 @@ def test_i3_every_payload_is_in_exactly_one_place(shard, fate):
             lease.isolate("a")
             shard.lease("b", max_crashes=1, dead=["a"])
         case _:
-            shard.actions.kill(["a", "b"])
+            shard.actions.bury(["a", "b"])
     if fate == "revived":
         shard.actions.morgue_queue_up(["a"])
     found = Counter(acked)

@@ -278,7 +278,7 @@ def test_tenants_go_with_the_morgue_and_come_back(shard):
     assert shard.look().hash("tenants") == {"a": b"ann"}
     shard.actions.morgue_queue_up(["a"])
     assert shard.look().lanes().keys() == {"ann"}
-    shard.actions.kill(["a"])
+    shard.actions.bury(["a"])
     assert shard.look().lanes() == {}
     shard.actions.morgue_delete(["a"])
     assert shard.names() == {"meta", "owner"}

@@ -93,14 +93,14 @@ def test_what_was_deleted_and_is_put_back_is_older_than_what_was_pushed_since(ap
     push(shard, word, PAID, *more)
     deleted = actions.delete_and_keep("due", ["17"])
     push(shard, word, SENT, PAID)
-    assert actions.put_back(deleted.undo) == 1
+    assert actions.undo(deleted.undo) == 1
     assert run_of(shard.lease()) == ([*more, SENT, PAID] if word == "" else [PAID, *more, SENT])
 
 
 @pytest.mark.parametrize("more", [[], [b"shipped"]], ids=["one", "several"])
 def test_what_is_revived_is_older_than_what_was_pushed_since(shard, word, more):
     push(shard, word, PAID, *more)
-    shard.actions.kill(["17"])
+    shard.actions.bury(["17"])
     push(shard, word, SENT, PAID)
     assert shard.actions.morgue_queue_up(["17"]) == 1
     assert run_of(shard.lease()) == ([*more, SENT, PAID] if word == "" else [PAID, *more, SENT])
@@ -109,7 +109,7 @@ def test_what_is_revived_is_older_than_what_was_pushed_since(shard, word, more):
 def test_of_equal_payloads_that_died_the_last_word_is_revived(shard):
     for payload in (PAID, SENT, PAID):
         push(shard, "", payload)
-        shard.actions.kill(["17"])
+        shard.actions.bury(["17"])
     shard.actions.morgue_queue_up(["17"])
     assert run_of(shard.lease()) == [SENT, PAID]
 

@@ -43,7 +43,7 @@ def test_every_transition_of_a_tracked_id_is_kept(shard, queries):
     lease.claim()
     lease.exhaust("a")
     shard.actions.morgue_queue_up(["a"])
-    shard.actions.kill(["a"])
+    shard.actions.bury(["a"])
     shard.actions.morgue_queue_up(["a"])
     shard.actions.cancel(["a"])
     shard.push("a")

@@ -58,7 +58,7 @@ def test_what_the_exhausted_leave_comes_back_in_its_order(shard, lease):
 
 def test_revived_jobs_are_due_in_the_order_of_their_ids(shard, lease):
     shard.push_all(*((id, b"p", 1.0, FUTURE) for id in IDS))
-    shard.actions.kill(IDS)
+    shard.actions.bury(IDS)
     shard.push("0")
     assert shard.actions.morgue_queue_up(IDS) == len(IDS)
     assert claimed(lease) == ["0", *IDS]
@@ -94,13 +94,13 @@ def test_a_fresh_job_buried_by_hand_leaves_the_error_of_its_id_in_the_morgue(sha
     lease.claim()
     lease.exhaust("a", "card is stolen")
     shard.push("a", b"2", 2.0, PAST)
-    shard.actions.kill(["a"])
+    shard.actions.bury(["a"])
     assert shard.morgue()["a"].error == "card is stolen"
 
 
 def test_a_job_buried_by_hand_comes_back_without_an_error(shard):
     shard.push("a")
-    shard.actions.kill(["a"])
+    shard.actions.bury(["a"])
     shard.actions.morgue_queue_up(["a"])
     assert shard.errors() == {}
 

@@ -233,7 +233,7 @@ def test_resuming_an_idle_shard_has_the_next_push_ring(shard):
 def test_jobs_can_be_deleted_buried_and_cancelled_meanwhile(shard):
     shard.push_all(("a",), ("b",), ("c",))
     shard.actions.pause()
-    assert shard.actions.delete(["a"]) == shard.actions.kill(["b"]) == shard.actions.cancel(["c"]) == 1
+    assert shard.actions.delete(["a"]) == shard.actions.bury(["b"]) == shard.actions.cancel(["c"]) == 1
     assert shard.actions.morgue_queue_up(["b"]) == 1
     assert shard.queued().keys() == {"b"}
 

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import MetaData, create_engine, delete, event, text, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
+import lowkiq.celery
 from lowkiq import InvalidJob, Lowkiq, Pushed, SettingsError
 from lowkiq.outbox import FIRST_SCORE
-from lowkiq.sqlalchemy import Outbox
+from lowkiq.sqlalchemy import Outbox, push_on_commit
 from tests.support import wait_until
 
 
@@ -332,3 +333,19 @@ class TestRunning:
             own_redis_server.start()
             wait_until(lambda: sync.queries.fetch([1]))
         engine.dispose()
+
+
+def test_a_task_puts_its_calls(shop):
+    bill = lowkiq.celery.task(key="order_id", app=shop.app, name="bill", queue="bills")(by_order)
+    with shop.session() as session, session.begin():
+        shop.outbox.push(session, bill, [bill.job(17, "paid")])
+        push_on_commit(session, bill, [bill.job(18, "paid")])
+    assert [row.queue for row in shop.rows()] == ["bills"]
+    shop.outbox.relay(shop.engine).run_once()
+    assert [job.id for job in bill.worker.queries.fetch([17, 18])] == ["17", "18"]
+    with shop.session() as session, pytest.raises(SettingsError, match="is no worker"):
+        shop.outbox.push(session, print, [{"id": 1}])
+
+
+def by_order(order_id, state):
+    pass

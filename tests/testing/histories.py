@@ -15,11 +15,11 @@ from lowkiq import (
     Bury,
     Debounce,
     Discard,
-    Every,
-    Exponential,
+    Fixed,
     Job,
     Lowkiq,
     PartialFailure,
+    Polynomial,
     Pushed,
     RetryIn,
     Snooze,
@@ -60,7 +60,7 @@ DEEDS_TO_ALL: Final = (
 )  # fmt: skip
 #: And to ids.
 DEEDS: Final = (
-    "cancel", "delete", "kill", "perform_now", "hold", "let_go", "retry", "skip", "morgue_queue_up", "morgue_delete",
+    "cancel", "delete", "bury", "perform_now", "hold", "release", "retry", "skip", "morgue_queue_up", "morgue_delete",
 )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ class Stage:
         runs = self._runs[worker.queue_name, id]
         random = Random(f"{self.seed} {worker.queue_name} {id} {runs}")
         if random.random() < 0.1:
-            self.side.act(worker, random.choice(["cancel", "delete", "hold", "kill"]), [random.choice([id, *IDS])])
+            self.side.act(worker, random.choice(["cancel", "delete", "hold", "bury"]), [random.choice([id, *IDS])])
         if random.random() < 0.15:
             self.side.push(worker, [{"id": random.choice(IDS), "payload": f"of {id} {runs}"}])
         return random.choice(FATES)()
@@ -268,9 +268,9 @@ def options_of(random: Random) -> dict[str, Any]:
         "max_retry_count": random.randint(0, 3),
         "retry": random.choice(
             [
-                Every(9, times=1),
-                Exponential(base=5, power=2),
-                {TimeoutError: Every(3), KeyError: Bury, OSError: Discard},
+                Fixed(9, limit=1),
+                Polynomial(base=5, power=2),
+                {TimeoutError: Fixed(3), KeyError: Bury, OSError: Discard},
             ]
         ),
         "when_exhausted": random.choice(["bury", "block", "discard"]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq import Bury, Discard, Every, Job, Lowkiq, PartialFailure, RetryIn, Snooze, Worker, testing
+from lowkiq import Bury, Discard, Fixed, Job, Lowkiq, PartialFailure, RetryIn, Snooze, Worker, testing
 from tests.node.driven import burst
 
 FATES: dict[str, BaseException | None] = {
@@ -42,7 +42,7 @@ class Side:
             "async": {"perform_one": perform_async},
             "batch": {"perform": perform, "batch_size": 10},
         }
-        retry: dict[type[BaseException], Every] = {ValueError: Every(3_000), KeyError: Every(3_000, times=0)}
+        retry: dict[type[BaseException], Fixed] = {ValueError: Fixed(3_000), KeyError: Fixed(3_000, limit=0)}
         self.worker: type[Worker[Any]] = app.worker(queue_name="q", retry=retry)(type("Jobs", (Worker,), members[kind]))
 
     def push(self) -> None:
@@ -129,13 +129,13 @@ class Waits:
         ids = ("both", "dead", "gone", "kept", "new", "tired")
         self.mails.perform_async([{"id": id, "after": [(self.orders, "first"), (self.orders, "second")]} for id in ids])
         note()
-        note(mails.hold(["both", "tired"], "wait"), mails.hold(["both"], "longer"), mails.let_go(["kept"]))
-        note(mails.stop_waiting(["tired", "none"]), mails.kill(["dead", "gone", "new"]), mails.delete(["kept"]))
+        note(mails.hold(["both", "tired"], "wait"), mails.hold(["both"], "longer"), mails.release(["kept"]))
+        note(mails.stop_waiting(["tired", "none"]), mails.bury(["dead", "gone", "new"]), mails.delete(["kept"]))
         self.mails.perform_async([{"id": "kept"}, {"id": "gone"}, {"id": "new"}])
         note(mails.morgue_delete(["gone"]))
-        note(mails.morgue_queue_up(["dead"]), mails.let_go(["tired"]), mails.cancel(["new"]))
-        note(orders.let_go(["first"]))
-        note(mails.let_go(["both"]))
+        note(mails.morgue_queue_up(["dead"]), mails.release(["tired"]), mails.cancel(["new"]))
+        note(orders.release(["first"]))
+        note(mails.release(["both"]))
         return told
 
 

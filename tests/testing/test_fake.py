@@ -17,7 +17,7 @@ from lowkiq import (
     Bury,
     Debounce,
     Discard,
-    Every,
+    Fixed,
     InvalidJob,
     Lowkiq,
     LowkiqError,
@@ -146,13 +146,30 @@ def test_after_it_the_application_pushes_to_redis_again(app: Lowkiq) -> None:
         sync.perform_async([{"id": 1}])
 
 
+def test_what_was_pushed_says_when_it_is_due(app: Lowkiq) -> None:
+    sync = worker_of(app, Ran())
+    at = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+    with testing.fake(app) as jobs:
+        sync.perform_async([sync.job(1, "a", at=at), sync.job(2, "b", delay=60), sync.job(3, "c")])
+        for due in (at, at.timestamp()):
+            jobs.assert_pushed(sync, id=1, at=due, delay=None, times=1)
+        jobs.assert_pushed(sync, delay=datetime.timedelta(minutes=1), times=1)
+        jobs.assert_pushed(sync, at=None, delay=None, times=1)
+        jobs.assert_not_pushed(sync, at=at.timestamp() + 1)
+        with pytest.raises(AssertionError, match=r"id='1', payload='a', at=1893456000\n"):
+            jobs.assert_pushed(sync, at=2e9)
+        first, second, _ = jobs.pushed(sync)
+        assert (first.at, second.at, second.delay) == (at.timestamp(), None, 60)
+        assert first.pushed_at <= jobs.now
+
+
 def test_what_is_no_worker_of_the_application_is_refused(app: Lowkiq) -> None:
     stranger = worker_of(Lowkiq(redis_url="redis://127.0.0.1:1/0"), Ran())
     with testing.fake(app) as jobs:
         with pytest.raises(LowkiqError, match="another application"):
             jobs.pending(stranger)
         with pytest.raises(LowkiqError, match="is no worker"):
-            jobs.pending(print)
+            jobs.pending(print)  # type: ignore[arg-type]
     with pytest.raises(LowkiqError, match="is no application"), testing.fake("shop.jobs:app"):  # type: ignore[arg-type]
         pass
 
@@ -252,7 +269,7 @@ def test_a_key_rests_when_its_far_side_has_had_enough(app: Lowkiq) -> None:
 def test_a_job_is_tried_again_until_it_is_buried(app: Lowkiq) -> None:
     ran = Ran()
     ran.errors += [ValueError("one"), RetryIn(5), TimeoutError("three")]
-    sync = worker_of(app, ran, retry=Every(60, times=2))
+    sync = worker_of(app, ran, retry=Fixed(60, limit=2))
     with testing.fake(app) as jobs:
         sync.perform_async([{"id": 1, "payload": "x", "tags": ["eu"]}])
         (first,) = jobs.drain()
@@ -472,7 +489,7 @@ def test_inline_jobs_may_push_from_wherever_they_run(app: Lowkiq) -> None:
 def test_perform_tells_what_becomes_of_one_job(app: Lowkiq) -> None:
     ran = Ran()
     ran.errors += [None, ValueError("no"), Bury("never"), ValueError("no")]
-    sync = worker_of(app, ran, retry=Every(60, times=3))
+    sync = worker_of(app, ran, retry=Fixed(60, limit=3))
     assert testing.perform(sync, 17, ["b", "a"]).done
     assert ran == [("17", ["b", "a"])]
     assert testing.perform(sync, 17, ["x"]).retry_in == 60

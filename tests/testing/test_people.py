@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lowkiq
-from lowkiq import Debounce, Every, Job, Lowkiq, LowkiqError, Snooze, Worker, testing
+from lowkiq import Debounce, Fixed, Job, Lowkiq, LowkiqError, Snooze, Worker, testing
 
 
 class Shop:
@@ -22,7 +22,7 @@ class Shop:
         self.ran: list[tuple[str, list[Any]]] = []
         self.does: Callable[[str], object] = lambda _: None
 
-        @self.app.worker(queue_name="orders", retry=Every(60, times=1))
+        @self.app.worker(queue_name="orders", retry=Fixed(60, limit=1))
         def orders(id: str, payloads: list[Any]) -> None:
             self.ran.append((f"order {id}", payloads))
             self.does(id)
@@ -117,7 +117,7 @@ def test_what_is_held_runs_once_it_is_let_go(shop: Shop) -> None:
         (one, seven) = shop.orders.queries.held()
         assert (one.id, one.why, one.who, one.by_person, one.waits) == ("1", "the bank asks", "ann", True, None)
         assert seven.id == "7"
-        assert shop.orders.actions.let_go([1]) == 1 and shop.orders.actions.let_go([1]) == 0
+        assert shop.orders.actions.release([1]) == 1 and shop.orders.actions.release([1]) == 0
         jobs.drain()
     assert shop.ran == [("order 2", [""]), ("order 1", ["a", "b"])]
 
@@ -128,7 +128,7 @@ def test_a_job_that_waits_for_another_and_is_held_needs_both(shop: Shop) -> None
         for id in ("both", "waits", "tired"):
             shop.mails.perform_async([{"id": id, "after": [(shop.orders, "first")]}])
         assert shop.mails.actions.hold(["both"]) == 1
-        assert shop.mails.actions.let_go(["waits"]) == 0, "nobody holds it"
+        assert shop.mails.actions.release(["waits"]) == 0, "nobody holds it"
         assert shop.mails.actions.stop_waiting(["tired"]) == 1
         (both,) = [hold for hold in shop.mails.queries.held() if hold.id == "both"]
         assert both.waits is not None
@@ -137,7 +137,7 @@ def test_a_job_that_waits_for_another_and_is_held_needs_both(shop: Shop) -> None
         assert shop.names == ["mail tired"]
         jobs.drain(until="+2m")
         assert shop.names == ["mail tired", "order first", "mail waits"]
-        assert shop.mails.actions.let_go(["both"]) == 1
+        assert shop.mails.actions.release(["both"]) == 1
         jobs.drain()
     assert shop.names[-1] == "mail both"
 
@@ -156,7 +156,7 @@ def test_a_hold_that_ends_first_leaves_the_waiting(shop: Shop) -> None:
         shop.orders.perform_async([{"id": "first", "delay": 60}])
         shop.mails.perform_async([{"id": "both", "after": [(shop.orders, "first")]}])
         shop.mails.actions.hold(["both"])
-        assert shop.mails.actions.let_go(["both"]) == 1
+        assert shop.mails.actions.release(["both"]) == 1
         jobs.drain()
         assert shop.names == []
         jobs.drain(until="+2m")
@@ -167,7 +167,7 @@ def test_what_waits_takes_that_along_to_the_morgue_and_back(shop: Shop) -> None:
     with testing.fake(shop.app) as jobs:
         shop.orders.perform_async([{"id": "first", "delay": 60}])
         shop.mails.perform_async([{"id": id, "after": [(shop.orders, "first")]} for id in ("dead", "gone", "new")])
-        assert shop.mails.actions.kill(["dead", "gone", "new"]) == 3
+        assert shop.mails.actions.bury(["dead", "gone", "new"]) == 3
         assert shop.mails.actions.morgue_delete(["gone"]) == 1
         shop.mails.perform_async([{"id": "gone"}, {"id": "new"}])
         jobs.drain()
@@ -274,7 +274,7 @@ def test_jobs_are_counted_by_state(shop: Shop) -> None:
         shop.mails.perform_async([{"id": 1}])
         jobs.drain()
         shop.orders.perform_async([{"id": 2}, {"id": 3}, {"id": 4, "delay": 60}, {"id": 5}])
-        shop.orders.actions.kill([5])
+        shop.orders.actions.bury([5])
         shop.orders.actions.hold([3])
         orders, mails = (shop.app.metrics()[name] for name in ("orders", "mails"))
         assert (orders.length, orders.fresh, orders.retries, orders.due, orders.scheduled) == (4, 3, 1, 2, 2)
@@ -433,7 +433,7 @@ def test_only_is_a_list_of_workers_of_the_application(shop: Shop) -> None:
                 jobs.drain(only=only)  # type: ignore[arg-type]
         for one in (print, "order"):
             with pytest.raises(LowkiqError, match=r"(print|'order').* is no worker"):
-                jobs.drain(only=[one])
+                jobs.drain(only=[one])  # type: ignore[list-item]
         with pytest.raises(LowkiqError, match="another application"):
             jobs.drain(only=[stranger])
 
@@ -446,7 +446,7 @@ def test_inline_what_is_sent_on_runs_at_once(shop: Shop) -> None:
         shop.orders.actions.hold([1])
         shop.orders.perform_async([{"id": 1}])
         assert shop.names == []
-        shop.orders.actions.let_go([1])
+        shop.orders.actions.release([1])
         assert shop.names == ["order 1"]
         shop.does = fail
         with pytest.raises(ValueError, match="no"):

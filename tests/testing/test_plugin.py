@@ -16,12 +16,12 @@ from tests.support import ROOT, SOURCES, redis_binary
 from tests.typing.examples import blocks
 
 JOBS = """
-from lowkiq import Every, Lowkiq
+from lowkiq import Fixed, Lowkiq
 
 app = Lowkiq(redis_url="redis://127.0.0.1:1/0", push_timeout=0.01)
 
 
-@app.worker(retry=Every(60, times=1))
+@app.worker(retry=Fixed(60, limit=1))
 def sync(id: int, changes: list[dict[str, int]]) -> None:
     if changes[-1]["n"] < 0:
         raise ValueError("negative")

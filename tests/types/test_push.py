@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import operator
 from typing import Any, cast
 from uuid import UUID
@@ -10,7 +11,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from lowkiq import InvalidJob, Lowkiq, Pushed, SettingsError, Worker
+from lowkiq import InvalidJob, Lowkiq, Pushed, SettingsError, Worker, clock
 
 
 class Change(msgspec.Struct):
@@ -40,12 +41,35 @@ def test_payloads_are_pushed_with_the_ids_and_scores_that_the_worker_tells(app: 
     assert second.payloads == [{"order_id": 2, "version": 1}]
 
 
+@pytest.mark.parametrize(
+    "time",
+    [{"at": 4e9}, {"at": datetime.datetime(2096, 10, 2, 7, 6, 40, tzinfo=datetime.UTC)},
+     {"delay": 3600}, {"delay": datetime.timedelta(hours=1)}],
+)  # fmt: skip
+def test_payloads_are_due_when_their_push_says(app: Lowkiq, time: dict[str, Any]) -> None:
+    sync = orders(app, **BY_ID)
+    sync.push(Change(1), **time)
+    asyncio.run(sync.apush(Change(2), tags=["eu"], **time))
+    due = 4e9 if "at" in time else clock.real() + 3600
+    assert [job.perform_in for job in sync.queries.fetch([1, 2])] == [pytest.approx(due, abs=60)] * 2
+    with pytest.raises(InvalidJob, match="at and delay both say when it is due"):
+        sync.push(Change(1), at=4e9, delay=1)
+    with pytest.raises(InvalidJob, match="at 60 is a Unix time; did you mean delay=60"):
+        sync.push(Change(1), at=60)
+
+
 def test_equal_payloads_merge(app: Lowkiq) -> None:
     sync = orders(app, **BY_ID)
     assert sync.push(Change(1)) == Pushed(1, 0)
     assert sync.perform_async([{"id": 1, "payload": {"version": 1, "order_id": 1}}]) == Pushed(0, 1)
     (job,) = sync.queries.fetch([1])
     assert len(job.payloads) == 1
+
+
+def test_a_job_in_place_of_a_payload_is_told_what_takes_it(app: Lowkiq) -> None:
+    sync: Any = orders(app, **BY_ID)
+    with pytest.raises(InvalidJob, match=r"push takes payloads, and this is a job: perform_async\(\[…\]\) takes those"):
+        sync.push(sync.job(17, Change(17)))
 
 
 def test_they_can_be_awaited(app: Lowkiq) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 
 import msgspec
 
-from lowkiq import Lowkiq, Worker, current
+import lowkiq.celery
+from lowkiq import Exponential, Fixed, Lowkiq, Worker, current
 
 app = Lowkiq()
 
@@ -31,6 +32,10 @@ class Change(msgspec.Struct):
 
 @app.worker(id=lambda change: change.n)
 def sync(id: int, changes: list[Change]) -> None: ...
+
+
+@lowkiq.celery.task(key="id", app=app)
+def bill(id: int, state: str = "new") -> None: ...
 
 
 class Contradicts(Worker[Change]):
@@ -70,6 +75,20 @@ app.batch(on_done=(sync, {"id": 1, "payload": "x"}))  # error
 app.batch(on_done=sync)  # error
 sync(1, ["x"])  # error
 sync(1)  # error
+sync.job(1, "x")  # error
+sync.job(1, Change(1), dealy=5)  # error
+sync.job(1.5)  # error
+bill.job("x")  # error
+bill.job(17, "paid", 5)  # error
+app.push(5, [{"id": 1}])  # error
+app.push(sync, [{"id": 1, "at": "noon"}])  # error
+sync.push(Change(1), delay="5m")  # error
+sync.push(Change(1), in_seconds=5)  # error
+Exponential(base="5")  # error
+Exponential(30, power=5)  # error
+Fixed(5, times=3)  # error
+sync.morgue.revive(17)  # error
+app.recurring.set(bill, 1.5, "1h")  # error
 sync.perform_async([{"di": 1}])  # missed
 sync.perform_async([{"id": 1, "payload": "x"}])  # missed
 app.worker(queue_name="typo", id=lambda change: change.nn)(lambda payloads_by_id: None)  # missed

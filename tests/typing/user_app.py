@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NewType, assert_type
 from uuid import UUID
 
 import msgspec
 
+import lowkiq.celery
 from lowkiq import (
     Bury,
     Discard,
-    Every,
     Exponential,
+    Fixed,
     Job,
     Lowkiq,
+    NewJob,
     PartialFailure,
+    Polynomial,
     Pushed,
     RetryIn,
     Snooze,
@@ -45,7 +49,7 @@ class OrderSync(Worker[OrderChange]):
     shards_count = 24
     batch_size = 10
 
-    retry = {TimeoutError: Every(5), ConnectionError: Exponential(base=30, power=5, limit=10), KeyError: Bury}  # noqa: RUF012
+    retry = {TimeoutError: Fixed(5), ConnectionError: Polynomial(base=30, power=5, limit=10), KeyError: Bury}  # noqa: RUF012
 
     def retry_in(self, retry_count: int) -> float:
         return 10 * (retry_count + 1)
@@ -79,7 +83,7 @@ class BareAsync(Worker):
 
 @app.worker
 class Deciding(Worker):
-    retry = Every(300, times=5)
+    retry = Fixed(300, limit=5)
 
     def perform_one(self, id: str, payloads: list[Any]) -> None:
         raise PartialFailure({id: Snooze(5), "b": RetryIn(5), "c": Bury("stolen"), "d": Discard()})
@@ -142,7 +146,7 @@ send_mail({UUID(int=1): [Mail("ann")]})
 assert_type(OrderSync(), OrderSync)
 app.push(sync, [{"id": 1, "payload": OrderChange(1, 2)}, {"id": 2, "payload": {"order_id": 2, "version": 1}}])
 app.push(send_mail, [{"id": UUID(int=1), "payload": Mail("ann"), "after": [(sync, 1), ("plain", "x")]}])
-sync.actions.put_back(sync.actions.delete_and_keep("due", [1]).undo or "")
+sync.actions.undo(sync.actions.delete_and_keep("due", [1]).undo or "")
 sync.actions.set(concurrency=3, perform_timeout=None, rate="100/60", who="ann")
 with app.batch(on_done=(sync, {"id": 1, "payload": OrderChange(1, 2)})) as all_of_them:
     all_of_them.push(send_mail, [{"id": UUID(int=1), "payload": Mail("ann")}])
@@ -156,6 +160,29 @@ async def push_some() -> Pushed:
     return await sync.apush(OrderChange(1, 2))
 
 
+# Jobs and calls as values, and times.
+@lowkiq.celery.task(key="order_id", app=app)
+def bill(order_id: int, state: str = "new") -> None: ...
+
+
+assert_type(sync.job(1, OrderChange(1, 2)), NewJob[OrderChange])
+sync.perform_async([sync.job(1), sync.job(id=2, payload={"order_id": 2, "version": 1}, at=2e9, tags=["eu"])])
+sync.push(OrderChange(1, 2), delay=timedelta(minutes=5), tags=["eu"])
+later: NewJob = {**bill.job(order_id=18), "delay": 60}
+app.push(bill, [bill.job(17, "paid"), later])
+app.push(sync, [sync.job(1, OrderChange(1, 2), delay=5, after=[(bill, 17), (sync, 2), ("plain", "x")])])
+app.recurring.set(bill, bill.job(17, "paid"), "1h")
+with app.batch(on_done=(bill, bill.job(17))) as calls:
+    calls.push(bill, map(bill.job, range(3)))
+
+
+def follow() -> None:
+    current().then(bill, [bill.job(17, "paid")])
+    current().then(sync, [sync.job(1, OrderChange(1, 2))])
+
+
+sync.morgue.revive(job.id for job in sync.morgue.find("1*"))
+app.worker(queue_name="slow", retry=Exponential(base=5, factor=3, at_most=600, limit=7))(lambda payloads_by_id: None)
 jobs: list[Job] = send_mail.queries.fetch([1, "a"])
 moved: int = Bare.actions.morgue_queue_up_all_jobs()
 lag: float = app.metrics()["mail"].lag

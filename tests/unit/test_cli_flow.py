@@ -41,7 +41,7 @@ def test_a_queue_that_nobody_knows_is_refused(lowkiq: Run, queue: type[Worker]) 
         assert wrong.returncode == 2 and "no queue 'no'" in wrong.stderr
 
 
-def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+def test_ids_are_held_listed_and_released(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
     queue.perform_async([{"id": "a"}, {"id": "b"}])
     assert lowkiq("hold", "shop", "a", "c", "--reason", "a customer called").stdout == "2 held\n"
     assert json.loads(lowkiq("hold", "shop", "a", "--reason", "a customer called", "--json").stdout) == {"held": 0}
@@ -51,7 +51,7 @@ def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: L
     assert {line[:6] for line in told} == {"a for ", "c for "}
     assert all(line.endswith(": a customer called") for line in told)
     assert {one["id"] for one in json.loads(lowkiq("held", "shop", "--json").stdout)} == {"a", "c"}
-    assert lowkiq("let-go", "shop", "a", "c").stdout == "2 let go\n"
+    assert lowkiq("release", "shop", "a", "c").stdout == "2 released\n"
     assert lowkiq("held", "shop").stdout == "no id of shop is held\n"
     assert lowkiq("-r", "jobs", "--burst").returncode == 0
     assert app.metrics()["shop"].length == 0

@@ -95,7 +95,7 @@ def test_a_deletion_is_undone_once_and_by_whom_is_kept(lowkiq: Run, queue: type[
     assert again.stderr == (
         f"lowkiq: no deletion {name} of shop can be undone: it was over 60 s ago, or is undone already\n"
     )
-    assert json.loads(lowkiq("undo", "shop", name, "--json").stdout) == {"put_back": 0}
+    assert json.loads(lowkiq("undo", "shop", name, "--json").stdout) == {"undone": 0}
     assert app.metrics()["shop"].morgue_length == 2
     found = read_incidents(app.caller, app.settings.namespace, queue="shop")
     assert [(one.kind, one.says) for one in found] == [

@@ -77,6 +77,27 @@ def test_a_time_since_2001_is_one(perform_in: float) -> None:
     assert encode({"id": "a", "perform_in": perform_in})[0].perform_in == f"{perform_in:.6f}"
 
 
+def test_a_delay_may_be_a_timedelta() -> None:
+    delays = datetime.timedelta(minutes=5), datetime.timedelta(0), datetime.timedelta(microseconds=1)
+    jobs = encode(*({"id": "a", "delay": delay} for delay in delays))
+    assert [job.perform_in for job in jobs] == ["+300.000000", "+0.000000", "+0.000001"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1_790_000_000, 2e9, datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC), 60, -1, "x", None, True, math.nan,
+     1_795_803_608_992, datetime.datetime(2026, 11, 20), datetime.timedelta(1), datetime.date(2026, 1, 1)],  # noqa: DTZ001
+)  # fmt: skip
+def test_at_and_the_name_that_it_has_in_ruby_take_and_refuse_the_same(value: Any) -> None:
+    def told(key: str) -> Any:
+        try:
+            return encode({"id": "a", key: value})
+        except InvalidJob as error:
+            return str(error).replace(f" {key} ", " KEY ")
+
+    assert told("at") == told("perform_in")
+
+
 def test_any_mapping_will_do() -> None:
     assert encode(UserDict({"id": "a", "score": 1}))[0].score == 1.0
 
@@ -112,7 +133,7 @@ class Broken:
         ({"id": 10**5000}, "id is an integer of more than 4,300 digits: hash it"),
         ({"id": "a", "payloda": 1}, "job 0 (id 'a'): unknown key `payloda`, did you mean `payload`?"),
         ({"id": "a", "performin": 1}, "did you mean `perform_in`?"),
-        ({"id": "a", "zzz": 1}, "unknown key `zzz`, known are: after, debounce, delay, id, keep, payload, perform"),
+        ({"id": "a", "zzz": 1}, "unknown key `zzz`, known are: after, at, debounce, delay, id, keep, payload, per"),
         ({"id": "a", 5: 1}, "unknown key `5`"),
         ({"id": "a", "score": math.nan}, "score must be finite, not nan"),
         ({"id": "a", "score": math.inf}, "score must be finite, not inf"),
@@ -177,21 +198,24 @@ class Broken:
         ({"id": "a", "delay": 1e10}, "delay is 10000000000.0, it must be from 0 to"),
         ({"id": "a", "delay": math.inf}, "delay must be finite, not inf"),
         ({"id": "a", "delay": math.nan}, "delay must be finite, not nan"),
-        ({"id": "a", "delay": "60"}, "delay must be a number, not '60' (str)"),
-        ({"id": "a", "delay": True}, "delay must be a number, not True (bool)"),
-        ({"id": "a", "delay": None}, "delay must be a number, not None"),
-        ({"id": "a", "delay": datetime.timedelta(1)}, "delay must be a number"),
-        ({"id": "a", "delay": datetime.timedelta(1)}, "(timedelta): write delay=86400, the seconds of it"),
+        ({"id": "a", "delay": "60"}, "delay must be a number or a timedelta, not '60' (str)"),
+        ({"id": "a", "delay": True}, "delay must be a number or a timedelta, not True (bool)"),
+        ({"id": "a", "delay": None}, "delay must be a number or a timedelta, not None"),
+        ({"id": "a", "delay": datetime.timedelta(-1)}, "it must be from 0 to 3,162,240,000 seconds"),
+        ({"id": "a", "delay": datetime.timedelta.max}, "it must be from 0 to 3,162,240,000 seconds"),
         ({"id": uuid.UUID(int=1)}, "not UUID: write str(id), or annotate the worker's ids UUID"),
         ({"id": datetime.date(2026, 1, 1)}, "not date: write str(id), or annotate the worker's ids date"),
         ({"di": "a"}, "job 0: id is missing; unknown key `di`"),
         ({"job_id": "a"}, "job 0: id is missing; unknown key `job_id`, did you mean `id`?"),
-        ({"id": "a", "eta": 1}, "unknown key `eta`, did you mean `perform_in`?"),
+        ({"id": "a", "eta": 1}, "unknown key `eta`, did you mean `at`?"),
         ({"id": "a", "countdown": 1}, "unknown key `countdown`, did you mean `delay`?"),
         ({"id": "a", "args": [1]}, "unknown key `args`, did you mean `payload`?"),
         ({"id": "a", "priority": 1}, "unknown key `priority`, all jobs of a worker have what its options say"),
         ({"id": "a", "queue": "b"}, "unknown key `queue`, a job goes to the queue of the worker"),
         ({"id": "a", "delay": 5, "perform_in": 1_790_000_000}, "delay and perform_in both say when it is due"),
+        ({"id": "a", "delay": 5, "at": 1_790_000_000}, "at and delay both say when it is due: give one of them"),
+        ({"id": "a", "at": 2e9, "perform_in": 2e9}, "at and perform_in both say when it is due: give one of them"),
+        ({"id": "a", "at": 2e9, "delay": 0, "perform_in": 2e9}, "at and delay and perform_in all say when it is due"),
         ({"id": "a", "dealy": 5}, "unknown key `dealy`, did you mean `delay`?"),
         ({"id": "a", "payload": math.nan}, "payload is nan, which JSON can't hold"),
         ({"id": "a", "payload": {"a": [1, math.inf]}}, "payload['a'][1] is inf, which JSON can't hold"),

@@ -93,7 +93,7 @@ def test_jobs_named_are_acted_on_in_their_view_alone(
 ) -> None:
     """Those named among retries are meant also if they are fresh; "ghost" is nowhere."""
     push(work, *dead)
-    work.actions.kill(list(dead))
+    work.actions.bury(list(dead))
     push(work, "a", "b")
     id = "c" if action == "revive" else "a"
     assert backend.actions("q").act(action, view, [id, "ghost"]) == 1

@@ -35,7 +35,7 @@ def test_a_payload_that_cannot_be_loaded_is_shown_as_it_is(
     worker = app.worker(queue_name="q", shards_count=1)(lambda batch: None)
     worker.perform_async([{"id": "a", "payload": 1}])
     assert worker.queries.fetch(["a"])[0].payloads == [b"1"]
-    worker.actions.kill(["a"])
+    worker.actions.bury(["a"])
     previews = Previews(app.caller, app.shards("q", 1), load_error=failing(error), max_id_bytes=512)
     (job,) = previews.page("morgue").jobs
     assert job.error == "moved to the morgue by hand"

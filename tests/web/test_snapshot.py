@@ -22,7 +22,7 @@ def set_counters(app, **counters):
 def test_a_snapshot_holds_the_whole(app, backend, work):
     other = app.worker(queue_name="other", shards_count=2)(lambda _: None)
     work.perform_async([{"id": n, "perform_in": PAST} for n in range(10)])
-    work.actions.kill([0, 1])
+    work.actions.bury([0, 1])
     other.perform_async([{"id": n} for n in range(4)])
     found = get(Snapshots(backend))
     assert (found.number, found.shards_counts) == (1, {"q": 3, "other": 2})

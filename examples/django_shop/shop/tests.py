@@ -18,6 +18,7 @@ from django.db import connections, transaction
 from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
+import lowkiq.celery
 from lowkiq import InvalidJob, PushFailed
 from lowkiq.django import app, outbox, push_by_outbox, push_on_commit
 from lowkiq.django.models import OutboxRow
@@ -27,6 +28,11 @@ from lowkiq.web.application import STATIC
 from . import jobs, tasks
 from .jobs import Change, mirror
 from .models import Order
+
+
+@lowkiq.celery.task(key="order_id", app=app)
+def bill(order_id: int, state: str) -> None:
+    """Bills an order."""
 
 
 def queued(worker: Any, id: object) -> list[Any]:
@@ -73,6 +79,14 @@ class Committed(TransactionTestCase):
                 with transaction.atomic():
                     push_on_commit(mirror, payloads=[Change(17, version)])
         self.assertEqual(push.call_count, 1)
+
+    def test_a_task_of_celery_s_kind_waits_for_the_commit_and_goes_by_the_outbox(self) -> None:
+        with transaction.atomic():
+            push_on_commit(bill, [bill.job(17, "now")])
+            push_by_outbox(bill, [bill.job(18, "by the outbox")])
+        outbox.relay().run_once()
+        states = [queued(bill.worker, id)[0]["state"] for id in (17, 18)]
+        self.assertEqual(states, ["now", "by the outbox"])
 
     def test_what_was_rolled_back_last_is_not_pushed_with_others(self) -> None:
         with transaction.atomic():

@@ -28,7 +28,7 @@ CHUNK = 30
 MERGE: Final = 500
 
 ActionName = Literal[
-    "perform_now", "revive", "retry", "skip", "bury", "delete", "cancel", "hold", "let_go", "stop_waiting"
+    "perform_now", "revive", "retry", "skip", "bury", "delete", "cancel", "hold", "release", "stop_waiting"
 ]
 #: Stands for who does it and why (pauses.py).
 TOLD: Final = "who and why"
@@ -54,7 +54,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = 
         "hold": ("hold", TOLD),  # so that it does not run when somebody retries all
     },
     "held": {
-        "let_go": ("let_go",),
+        "release": ("let_go",),
         "stop_waiting": ("stop_waiting",),
         "bury": ("bury", MERGE, "any"),
         "delete": ("drop", "queue"),
@@ -125,7 +125,7 @@ class Actions:
         """Deletes queued jobs."""
         return self.act("delete", "due", ids)
 
-    def kill(self, ids: Iterable[str | int]) -> int:
+    def bury(self, ids: Iterable[str | int]) -> int:
         """Moves queued jobs to the morgue."""
         return self.act("bury", "due", ids)
 
@@ -198,7 +198,7 @@ class Actions:
 
     def hold(self, ids: Iterable[str | int], reason: str = "", *, who: str = "") -> int:
         """
-        Keeps ids from being run until they are let go, be they queued or not; a run of one is finished. Pushes merge.
+        Keeps ids from being run until they are released, be they queued or not; a run of one is finished. Pushes merge.
         Returns how many were not held before.
         """
         ids = listed_ids(ids)
@@ -206,14 +206,14 @@ class Actions:
         self._note("hold", f"{held:,} of {len(ids):,} held", reason, who)
         return held
 
-    def let_go(self, ids: Iterable[str | int], *, who: str = "") -> int:
+    def release(self, ids: Iterable[str | int], *, who: str = "") -> int:
         """
         Ends that: what is queued of them is due at its own time, or now. Returns how many were held. One that waits for
         others (`after`) goes on waiting, held or not: `stop_waiting` ends that.
         """
         ids = listed_ids(ids)
-        gone = self.act("let_go", "held", ids)
-        self._note("let go", f"{gone:,} of {len(ids):,} let go", "", who)
+        gone = self.act("release", "held", ids)
+        self._note("release", f"{gone:,} of {len(ids):,} released", "", who)
         return gone
 
     def stop_waiting(self, ids: Iterable[str | int], *, who: str = "") -> int:

@@ -10,7 +10,7 @@ from lowkiq.queue.call import Caller
 
 def note_action(caller: Caller, namespace: str, queue: str, action: str, ids: int, moved: int, who: str) -> None:
     """Notes an action on several jobs; on one, programs may do more of them than anybody wants to read. Holds last."""
-    if ids > 1 or action in {"hold", "let_go", "stop_waiting"}:
+    if ids > 1 or action in {"hold", "release", "stop_waiting"}:
         kind = action.replace("_", " ")
         of = f"{moved:,} of {plural(ids, 'job')}" if moved != ids else plural(ids, "job")
         says = f"{kind.capitalize()}: {of} of {printable(queue, 60)}"

@@ -75,7 +75,7 @@ STATES: Final[Mapping[str, State]] = {
         count="blocked",
     ),
     "held": State(
-        "Held", ("held job", "held jobs"), "Kept from running by somebody, until let go. Each also counts as Waiting "
+        "Held", ("held job", "held jobs"), "Kept from running by somebody, until released. Each also counts as Waiting "
         "or Blocked if it is queued.", "held", "queue", "errors", HELD, True, count="held",
     ),
     "morgue": State(

@@ -27,7 +27,7 @@ class Deleted(msgspec.Struct, frozen=True):
     """A deletion that was done."""
 
     moved: int
-    #: What `put_back` takes; None if it can't be undone.
+    #: What `undo` takes; None if it can't be undone.
     undo: str | None
 
 
@@ -63,7 +63,7 @@ class UndoableActions(Actions):
         moved = sum(kept.values())
         return Deleted(moved + beside, name if moved else None)
 
-    def put_back(self, name: str) -> int:
+    def undo(self, name: str) -> int:
         """
         Undoes a deletion; returns how many jobs came back. Where an id has been pushed again since, payloads merge.
         Raises ValueError for what is no name of one.

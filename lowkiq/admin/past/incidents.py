@@ -39,7 +39,7 @@ MOST_BYTES: Final = 16_384
 KINDS: Final = (
     "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
     "balanced", "moved", "forget", "deploy", "scale", "quiet", "resume", "restart", "dump", "bulk action",
-    "perform now", "bury", "delete", "undo", "revive", "retry", "skip", "cancel", "pause", "hold", "let go",
+    "perform now", "bury", "delete", "undo", "revive", "retry", "skip", "cancel", "pause", "hold", "release",
     "stop waiting", "acknowledged", "Redis away", "settings changed", "reshard", "resharded", "mishap",
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ from lowkiq.web.view import View
 #: Seconds after which another bulk may find a place.
 RETRY_AFTER: Final = "10"
 #: Action → where its ids are if nobody says so: else they are queued.
-VIEWS: Final = {"revive": "morgue", "retry": "blocked", "skip": "blocked", "let_go": "held", "stop_waiting": "held"}
+VIEWS: Final = {"revive": "morgue", "retry": "blocked", "skip": "blocked", "release": "held", "stop_waiting": "held"}
 NO_BULK: Final = {404: "There is no such bulk, or no longer."}
 
 
@@ -49,7 +49,7 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
     },
 )
 async def act(call: ApiCall) -> Reply:
-    """Perform now, revive, retry, skip, bury, delete, cancel, hold or let go of jobs, or have them wait no more."""
+    """Perform now, revive, retry, skip, bury, delete, cancel, hold or release jobs, or have them wait no more."""
     body: ActionRequest = call.body
     if (body.ids is None) == (body.all is None):
         raise Rejected(400, "give either ids, with their view, or all")
@@ -74,7 +74,7 @@ async def undo(call: ApiCall) -> Moved:
     def put_back() -> Moved:
         backend = call.view.backend
         try:
-            moved = backend.actions(call.queue).put_back(body.undo)
+            moved = backend.actions(call.queue).undo(body.undo)
         except ValueError as error:
             raise Rejected(400, f"field undo: {error}") from error
         note_action(backend.caller, backend.namespace, call.queue, "undo", moved, moved, who_of(call.request))

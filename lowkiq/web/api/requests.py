@@ -167,7 +167,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
             description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
             "blocked: retry, skip (without their oldest payload), bury, delete. Of "
             "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well. Of due "
-            "and blocked: hold, which keeps ids from being run. Of held: let_go, stop_waiting (of "
+            "and blocked: hold, which keeps ids from being run. Of held: release, stop_waiting (of "
             "jobs that wait for others: they run without those), bury, delete."
         ),
     ]
@@ -179,7 +179,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
         View | None,
         Meta(
             description="Where the ids are. Default: due, morgue for revive, blocked for retry and skip, held for "
-            "let_go and stop_waiting."
+            "release and stop_waiting."
         ),
     ] = None
     reason: Annotated[

@@ -61,15 +61,15 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     ),
     "hold": Wording(
         "Hold",
-        "be kept from running until somebody lets them go; pushes merge into them",
+        "be kept from running until somebody releases them; pushes merge into them",
         "held",
         others="were held already",
         in_flight="What runs is finished; what is pushed to it meanwhile is held.",
     ),
-    "let_go": Wording(
-        "Let go",
+    "release": Wording(
+        "Release",
         "run again, each at its own time, or now; those that wait for others go on waiting",
-        "let go",
+        "released",
         others="were not held by anybody",
     ),
     "stop_waiting": Wording(
@@ -80,7 +80,7 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     ),
 }
 #: What one job is spared the question for: none of them loses anything.
-HARMLESS: Final = frozenset({"perform_now", "revive", "retry", "hold", "let_go"})
+HARMLESS: Final = frozenset({"perform_now", "revive", "retry", "hold", "release"})
 
 #: What an undo has done.
 UNDONE: Final = Wording("Undo", "come back", "put back where they were")

@@ -126,7 +126,7 @@ def _track(view: View, queue: str, id: str, *, is_on: bool) -> None:
 
 
 def _put_back(view: View, queue: str, name: str, who: str) -> int:
-    moved = view.backend.actions(queue).put_back(name)
+    moved = view.backend.actions(queue).undo(name)
     note_action(view.backend.caller, view.backend.namespace, queue, "undo", moved, moved, who)
     return moved
 

@@ -25,7 +25,7 @@ GLOSSARY: Final = (
             ("running", "Claimed by a node, and not yet done: being performed, or next in its hand."),
             ("retrying", "Failed, and to be performed again. It also counts as waiting or scheduled."),
             ("blocked", "Failed too often, with all its payloads kept: it waits until retried, skipped or deleted."),
-            ("held", "Somebody keeps an id from running until it is let go. Pushes go on, and merge."),
+            ("held", "Somebody keeps an id from running until it is released. Pushes go on, and merge."),
             ("lag", "How late the oldest job that is due is by now."),
             ("morgue", "The dead letters of a queue: jobs that failed too often. They stay until revived or deleted."),
             ("processed", "Jobs that were performed to their end, or their number a second."),

@@ -41,7 +41,7 @@ def test_all_jobs_are_performed_now_and_those_that_are_due_keep_their_place(work
     assert shards[0].jobs() == before
 
 
-def test_all_failed_jobs_are_killed_or_deleted(work, shards):
+def test_all_failed_jobs_are_buried_or_deleted(work, shards):
     fill(work)
     failed = fail_half(shards)
     assert work.actions.kill_all_failed_jobs() == failed
@@ -55,23 +55,23 @@ def test_all_failed_jobs_are_killed_or_deleted(work, shards):
 
 def test_all_of_the_morgue_is_queued_up_or_deleted(work, shards):
     fill(work)
-    work.actions.kill(range(MANY))
+    work.actions.bury(range(MANY))
     assert work.actions.morgue_queue_up_all_jobs() == MANY
     assert (total(shards, "queued"), total(shards, "morgue")) == (MANY, 0)
     assert work.actions.morgue_queue_up_all_jobs() == 0
-    work.actions.kill(range(MANY))
+    work.actions.bury(range(MANY))
     assert work.actions.morgue_delete_all_jobs() == MANY
     assert [shard.names() for shard in shards] == [{"meta"}] * SHARDS
 
 
 @pytest.mark.parametrize(
     ("action", "where"),
-    [("delete", "queued"), ("kill", "queued"), ("morgue_delete", "morgue"), ("morgue_queue_up", "morgue")],
+    [("delete", "queued"), ("bury", "queued"), ("morgue_delete", "morgue"), ("morgue_queue_up", "morgue")],
 )
 def test_an_action_touches_only_the_ids_it_is_given(work, shards, action, where):
     fill(work, count=20)
     if where == "morgue":
-        work.actions.kill(range(20))
+        work.actions.bury(range(20))
     assert getattr(work.actions, action)([3, "5", "ghost", 3]) == 2
     left = {id for shard in shards for id in getattr(shard, where)()}
     assert left == {str(n) for n in range(20)} - {"3", "5"}
@@ -87,7 +87,7 @@ def test_perform_now_touches_only_the_ids_it_is_given(work, shards):
 def test_a_job_with_more_payloads_than_a_step_is_moved_whole(work, shards):
     for part in range(2):
         work.perform_async([{"id": "a", "payload": [part, n]} for n in range(1500)])
-        assert work.actions.kill(["a"]) == 1
+        assert work.actions.bury(["a"]) == 1
     assert sum(len(dead.payloads) for shard in shards for dead in shard.morgue().values()) == 3000
     work.perform_async([{"id": "a", "payload": [2, n]} for n in range(1500)])
     assert work.actions.morgue_queue_up(["a"]) == 1
@@ -101,13 +101,13 @@ def test_jobs_in_hand_are_not_touched(work, shards):
         lease.claim()
     before = [shard.claimed() for shard in shards]
     actions = work.actions
-    assert actions.delete(range(20)) == actions.kill(range(20)) == actions.perform_all_jobs_now() == 0
+    assert actions.delete(range(20)) == actions.bury(range(20)) == actions.perform_all_jobs_now() == 0
     assert [shard.claimed() for shard in shards] == before
 
 
 def test_actions_on_nothing_do_nothing(work):
     actions = work.actions
-    assert actions.delete([]) == actions.kill([]) == actions.perform_now([]) == actions.morgue_delete([]) == 0
+    assert actions.delete([]) == actions.bury([]) == actions.perform_now([]) == actions.morgue_delete([]) == 0
     assert actions.kill_all_failed_jobs() == actions.delete_all_failed_jobs() == actions.morgue_delete_all_jobs() == 0
 
 
@@ -115,7 +115,7 @@ def test_actions_on_nothing_do_nothing(work):
 @pytest.mark.parametrize(
     "deed",
     [
-        "actions.delete", "actions.kill", "actions.cancel", "actions.hold", "actions.let_go", "actions.stop_waiting",
+        "actions.delete", "actions.bury", "actions.cancel", "actions.hold", "actions.release", "actions.stop_waiting",
         "actions.perform_now", "actions.retry", "actions.skip", "actions.morgue_queue_up", "actions.morgue_delete",
         "actions.track", "actions.untrack", "actions.behind_newer", "actions.waited_for", "queries.fetch",
         "queries.morgue_fetch",

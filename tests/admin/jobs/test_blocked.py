@@ -62,7 +62,7 @@ def test_a_burst_waits_neither_for_what_is_blocked_nor_for_what_is_held(app, wor
     push(work, ("a", 1), ("b", 1), ("c", 1))
     work.actions.hold(["a", "b"])
     burst(app)
-    work.actions.let_go(["a"])
+    work.actions.release(["a"])
     burst(app)
     assert work.ran == [("c", [1]), ("a", [1])]
     numbers = app.metrics()["q"]
@@ -119,7 +119,7 @@ def test_a_deletion_can_be_undone_and_the_job_is_blocked_again(app, work):
     burst(app)
     deleted = work.actions.delete_and_keep("blocked", ["a"])
     assert deleted.moved == 1 and blocked(work) == []
-    assert work.actions.put_back(deleted.undo) == 1
+    assert work.actions.undo(deleted.undo) == 1
     assert blocked(work) == [("a", [1], "ValueError: a is bad")]
 
 
@@ -128,7 +128,7 @@ def test_nothing_else_makes_it_due(app, work):
     burst(app)
     assert work.actions.perform_all_jobs_now() == 0
     assert work.actions.perform_now(["a"]) == 0
-    work.actions.kill(["a"])
+    work.actions.bury(["a"])
     push(work, ("a", 2))
     burst(app)
     work.actions.morgue_queue_up(["a"])
@@ -136,7 +136,7 @@ def test_nothing_else_makes_it_due(app, work):
 
 
 def test_a_cancel_and_a_kill_end_it(app, work):
-    for act in (work.actions.cancel, work.actions.kill):
+    for act in (work.actions.cancel, work.actions.bury):
         push(work, ("a", 1))
         burst(app)
         assert act(["a"]) == 1

@@ -87,7 +87,7 @@ def test_a_larger_group_comes_first_although_it_was_met_later(shard, alone):
 def test_errors_are_a_sample_of_every_shard_and_say_so(work, previews, shard_with, monkeypatch):
     monkeypatch.setattr(failures, "SAMPLED_ERRORS", 30)
     push(work, range(300))
-    work.actions.kill(range(300))
+    work.actions.bury(range(300))
     groups, looked_at, there_are = previews.errors("morgue")
     assert [(group.text, group.count) for group in groups] == [("moved to the morgue by hand", 30)]
     assert (looked_at, there_are) == (30, 300)
@@ -121,7 +121,7 @@ def test_what_cannot_be_loaded_is_told_as_it_is_stored(app, shard):
     lease = shard.lease()
     lease.claim(limit=1)
     lease.exhaust("a", zlib.compress(b"error 5").hex())
-    shard.actions.kill(["b"])
+    shard.actions.bury(["b"])
     previews = Previews(app.caller, [shard.shard], load_error=load, max_id_bytes=512)
     errors = {job.id: job.error for job in previews.page("morgue").jobs}
     assert errors == {"a": "error 5", "b": "moved to the morgue by hand"}
@@ -142,7 +142,7 @@ def test_jobs_ahead_are_those_of_its_shard_that_are_due_before_it(work, previews
 
 def test_a_job_in_flight_or_in_the_morgue_has_none_ahead(shard, alone):
     shard.push_all(("a", b"p", 1.0, PAST), ("b", b"p", 1.0, PAST + 1))
-    shard.actions.kill(["b"])
+    shard.actions.bury(["b"])
     shard.lease().claim()
     assert alone.ahead("a") is alone.ahead("b") is None
 
@@ -150,7 +150,7 @@ def test_a_job_in_flight_or_in_the_morgue_has_none_ahead(shard, alone):
 def test_a_look_changes_nothing(shard, alone, app):
     fail(shard, a=1, b=2)
     shard.push_payloads("c", 5)
-    shard.actions.kill(["b"])
+    shard.actions.bury(["b"])
     shard.lease().claim()
     before = shard.dump()
     for view in ("due", "retries", "morgue"):

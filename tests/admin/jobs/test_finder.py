@@ -44,7 +44,7 @@ def everything(finder, pattern):
 def test_an_exact_id_is_found_in_all_its_places(app, finder, push, monkeypatch):
     push("queue-007", "17", perform_in=FUTURE)
     dead = push("queue-150", "17")
-    dead.actions.kill(["17"])
+    dead.actions.bury(["17"])
     push("queue-199", "17", perform_in=PAST).lease().claim()
     push("queue-001", "bytes\udcff *?[", perform_in=PAST)
     asked = []
@@ -66,7 +66,7 @@ def test_a_pattern_is_searched_for_in_bounded_steps(app, finder, push, monkeypat
     big = ShardDriver(app, "queue-020", 0, 3)
     for first in range(0, 4_000, 500):
         big.push_all(*((f"filler-{number}",) for number in range(first, first + 500)))
-    push("queue-100", "order-dead").actions.kill(["order-dead"])
+    push("queue-100", "order-dead").actions.bury(["order-dead"])
     found, pages = everything(finder, "order-*")
     assert {one.job.id for one in found} == many | {"order-dead"}
     assert 2 <= pages <= 4, "3,000 ids a page"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lowkiq import Lowkiq
 from tests.queue.look import Claimed, Dead, Queued
 from tests.queue.shard_driver import FUTURE, PAST
 
@@ -13,7 +14,7 @@ BY_HAND = "moved to the morgue by hand"
 def kill(shard, id, payloads):
     """Pushes payloads and moves them to the morgue."""
     shard.push_all(*((id, payload, score, PAST) for payload, score in payloads.items()))
-    shard.actions.kill([id])
+    shard.actions.bury([id])
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -31,7 +32,7 @@ def test_a_buried_job_takes_its_error_along(shard):
     lease = shard.lease()
     lease.claim()
     lease.fail("a", error="the reason")
-    shard.actions.kill(["a"])
+    shard.actions.bury(["a"])
     assert shard.morgue()["a"].error == "the reason"
     assert shard.errors() == {}
 
@@ -118,7 +119,7 @@ def test_a_revived_job_merged_with_a_queued_one_is_fresh_and_due_now(shard):
     lease = shard.lease()
     lease.claim()
     lease.fail("a", retry_count=3, delay=1000)
-    shard.actions.kill(["a"])
+    shard.actions.bury(["a"])
     shard.push("a", b"x", 1.0)
     lease.claim()
     lease.fail("a", retry_count=7, delay=1000)
@@ -153,7 +154,7 @@ def test_a_large_dead_job_merges_into_a_large_queued_one_in_bounded_steps(shard)
 def test_many_jobs_are_revived_at_once(shard):
     shard.push_all(*((f"id-{n}", b"x", 1.0) for n in range(500)))
     ids = list(shard.queued())
-    assert shard.actions.kill(ids) == 500
+    assert shard.actions.bury(ids) == 500
     assert shard.actions.morgue_queue_up([*ids, "ghost"]) == 500
     assert len(shard.queued()) == 500
     assert shard.morgue() == {}
@@ -168,7 +169,7 @@ def test_a_dropped_job_is_gone(shard, count):
     assert shard.call("drop", "queue", "a", "ghost") == 1
     assert shard.names() == {"meta", "owner"}
     shard.push_payloads("a", count)
-    shard.actions.kill(["a"])
+    shard.actions.bury(["a"])
     assert shard.call("drop", "morgue", "a", "ghost") == 1
     assert shard.names() == {"meta", "owner"}
 
@@ -183,7 +184,7 @@ def test_a_drop_of_the_queue_leaves_the_morgue_and_the_reverse(shard):
     assert (list(shard.queued()), list(shard.morgue())) == (["a"], [])
 
 
-@pytest.mark.parametrize("action", ["delete", "kill"])
+@pytest.mark.parametrize("action", ["delete", "bury"])
 def test_a_job_that_leaves_the_queue_leaves_no_crashes(shard, action):
     """A job of that id pushed later has killed nobody yet."""
     shard.push("a")
@@ -194,7 +195,7 @@ def test_a_job_that_leaves_the_queue_leaves_no_crashes(shard, action):
     assert shard.crashes() == {}
 
 
-@pytest.mark.parametrize("action", ["delete", "kill"])
+@pytest.mark.parametrize("action", ["delete", "bury"])
 def test_a_job_in_hand_keeps_its_crashes(shard, action):
     """The bound on deaths holds whatever happens to what was queued meanwhile."""
     shard.push("a")
@@ -205,7 +206,7 @@ def test_a_job_in_hand_keeps_its_crashes(shard, action):
     assert shard.crashes() == {"a": 1}
 
 
-@pytest.mark.parametrize("action", ["delete", "kill"])
+@pytest.mark.parametrize("action", ["delete", "bury"])
 def test_a_job_in_hand_keeps_its_error(shard, action):
     """Whatever happens to what was queued meanwhile."""
     shard.push("a")
@@ -236,3 +237,21 @@ def test_a_job_that_is_due_keeps_its_place(shard):
     before = shard.dump()
     assert shard.call("perform_now", "a") == 0
     assert shard.dump() == before
+
+
+def test_a_worker_s_morgue_finds_revives_and_deletes(app: Lowkiq) -> None:
+    work = app.worker(queue_name="work")(lambda batch: None)
+    work.perform_async([{"id": id, "tags": ["eu"] if id == "b" else ["us"]} for id in "abcde"])
+    assert work.actions.bury(["a", "b", "c"]) == 3
+    assert work.actions.bury(["d"]) == 1
+    assert [job.id for job in work.morgue.fetch(["b", "e", "a"])] == ["b", "a"]
+    assert sorted(job.id for job in work.morgue.find("*")) == ["a", "b", "c", "d"]
+    assert [job.id for job in work.morgue.find("?", tag="eu")] == ["b"]
+    assert [job.id for job in work.morgue.newest(1)] == ["d"]
+    assert work.morgue.behind_newer(["a"]) == []
+    assert (work.morgue.revive(["a", "e"]), work.morgue.delete(["b"])) == (1, 1)
+    assert (work.morgue.revive_all(), work.morgue.delete_all()) == (2, 0)
+    assert [job.id for job in work.queries.fetch([*"abcde"])] == ["a", "c", "d", "e"]
+    assert work.actions.bury(["a"]) == work.morgue.delete_all() == 1
+    with pytest.raises(TypeError, match="ids must be a list, not 'a'"):
+        work.morgue.revive("a")

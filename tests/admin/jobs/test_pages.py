@@ -54,7 +54,7 @@ def test_a_cursor_of_all_retries_is_refused_for_those_of_one_count(previews, sha
 def test_the_morgue_is_listed_the_newest_first(work, previews):
     push(work, [f"id-{n}" for n in range(10)])
     for n in range(10):
-        work.actions.kill([f"id-{n}"])
+        work.actions.bury([f"id-{n}"])
     jobs = [job for page in pages(previews, "morgue", limit=3) for job in page.jobs]
     assert [job.id for job in jobs] == [f"id-{n}" for n in range(9, -1, -1)]
     assert {(job.where, job.retry_count, job.error) for job in jobs} == {("morgue", -1, "moved to the morgue by hand")}
@@ -121,7 +121,7 @@ def test_a_search_lists_jobs_as_they_are(shard_with, previews):
     fail(shard_with("id-1"), **{"id-1": 3})
     (job,) = previews.page("retries", pattern="id-*").jobs
     assert (job.id, job.where, job.retry_count, job.error) == ("id-1", "queue", 3, "error 3")
-    shard_with("id-1").actions.kill(["id-1"])
+    shard_with("id-1").actions.bury(["id-1"])
     (job,) = previews.page("morgue", pattern="id-*").jobs
     assert (job.where, job.error) == ("morgue", "error 3")
     assert previews.page("retries", pattern="id-*").jobs == []
@@ -155,7 +155,7 @@ def test_one_id_is_found_only_in_the_view_that_was_asked_for(shard_with, preview
     shard_with("fresh").push("fresh")
     fail(shard_with("failed"), failed=0)
     shard_with("dead").push("dead")
-    shard_with("dead").actions.kill(["dead"])
+    shard_with("dead").actions.bury(["dead"])
     found = {
         (view, id)
         for view in ("due", "retries", "morgue")

@@ -61,7 +61,7 @@ def test_deaths_of_nodes_are_counted(shard, alone):
 
 def test_an_id_can_be_queued_in_flight_and_in_the_morgue_at_once(shard, alone):
     shard.push("a", b"first", 1.0, PAST)
-    shard.actions.kill(["a"])
+    shard.actions.bury(["a"])
     shard.push("a", b"second", 2.0, PAST)
     shard.lease().claim()
     shard.push("a", b"third", 3.0, FUTURE)
@@ -124,7 +124,7 @@ def test_a_listed_payload_is_cut_and_its_size_true(shard, alone, where):
 
 def move(shard, id, where):
     if where == "morgue":
-        shard.actions.kill([id])
+        shard.actions.bury([id])
     elif where == "claim":
         for _ in range(2):  # the first gives back what the last move left in the claim
             lease = shard.lease("n", dead=["n"], max_crashes=1000)
@@ -219,7 +219,7 @@ def test_a_page_lists_every_job_and_does_not_even_read_payloads_over_the_budget(
         if several:
             shard.push(id, b"y", 2.0)
     if where == "morgue":
-        shard.actions.kill(names)
+        shard.actions.bury(names)
     shard.redis.config_resetstat()
     jobs = alone.page("morgue" if where == "morgue" else "due", limit=20).jobs
     calls = {name: row["calls"] for name, row in shard.redis.info("commandstats").items()}

@@ -176,7 +176,7 @@ def test_fresh_jobs_are_found_behind_many_failed_ones(app):
 
 def test_the_morgue_has_its_own_queries(filled):
     for id in ("id-05", "id-02", "id-09"):
-        filled.actions.kill([id])
+        filled.actions.bury([id])
     queries = filled.queries
     assert ids(queries.morgue_fetch(["id-02", "id-03"])) == ["id-02"]
     assert ids(queries.morgue_range_by_updated_at()) == ["id-05", "id-02", "id-09"]

@@ -144,7 +144,7 @@ def test_what_is_there_all_the_time_is_met_while_others_come_and_go(work, matche
 def test_lengths_are_those_of_each_shard(work, matches):
     ids = [str(n) for n in range(100)]
     push(work, ids)
-    work.actions.kill(ids[:30])
+    work.actions.bury(ids[:30])
     per_shard = Counter(shard_of(id.encode(), SHARDS) for id in ids[30:])
     assert matches.lengths("due") == [per_shard[index] for index in range(SHARDS)]
     assert matches.lengths("retries") == [0] * SHARDS
@@ -176,7 +176,7 @@ def test_a_group_of_errors_is_found_in_any_view(shards, matches):
     for view in ("due", "retries"):
         assert set(found(matches.steps(Match(view, error=group)))) == {"a", "b", "d"}
         assert set(found(matches.steps(Match(view, "[ac]", group)))) == {"a"}
-    shards[0].actions.kill(["a", "c"])
+    shards[0].actions.bury(["a", "c"])
     assert found(matches.steps(Match("morgue", error=group))) == ["a"]
     assert set(found(matches.steps(Match("retries", error=group)))) == {"b", "d"}
 

@@ -75,7 +75,7 @@ def everything(shards):
 def mixed(work, shards):
     """A job of each kind: "fresh" and "failed" are queued for later, "dead" is in the morgue, "busy" in flight."""
     push(work, ["dead"])
-    work.actions.kill(["dead"])
+    work.actions.bury(["dead"])
     fail(shards, "failed")
     push(work, ["fresh"])
     push(work, ["busy"], perform_in=PAST)
@@ -114,7 +114,7 @@ def test_these_are_all_the_actions_there_are():
         *itertools.product(("due", "waiting", "scheduled"), ("bury", "delete", "cancel")),
         ("scheduled", "perform_now"),
         *itertools.product(("due", "waiting", "scheduled"), ("hold",)),
-        *itertools.product(("held",), ("let_go", "stop_waiting", "bury", "delete")),
+        *itertools.product(("held",), ("release", "stop_waiting", "bury", "delete")),
         *itertools.product(("blocked",), ("retry", "skip", "bury", "delete", "hold")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
@@ -179,7 +179,7 @@ def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
     ids = [f"id-{n}" for n in range(MANY)]
     push(work, ids, perform_in=PAST if view in {"retries", "waiting", "blocked"} else FUTURE)
     if view == "morgue":
-        work.actions.kill(ids)
+        work.actions.bury(ids)
     if action == "stop_waiting":
         work.perform_async([{"id": id, "after": [(work, "another")]} for id in ids])
     elif view == "held":
@@ -196,7 +196,7 @@ def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
             lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim()])
             lease.release("lease")
     assert last(start(action, Match(view))) == Progress(MANY, MANY)
-    stays = dict.fromkeys(("perform_now", "revive", "retry", "hold", "let_go", "stop_waiting"), (MANY, 0))
+    stays = dict.fromkeys(("perform_now", "revive", "retry", "hold", "release", "stop_waiting"), (MANY, 0))
     left = (stays | {"bury": (0, MANY)}).get(action, (0, 0))
     assert (len(ids_of(shards, "queued")), len(ids_of(shards, "morgue"))) == left
 
@@ -226,11 +226,11 @@ def test_jobs_that_came_after_the_count_are_not_acted_on(work, shards, start):
 def test_jobs_that_got_into_the_morgue_since_are_not_acted_on(work, shards, start):
     """Nobody has looked at them."""
     push(work, range(300))
-    work.actions.kill(range(300))
+    work.actions.bury(range(300))
     steps = start("delete", Match("morgue"))
     next(steps)
     push(work, range(1000, 1100))
-    work.actions.kill(range(1000, 1100))
+    work.actions.bury(range(1000, 1100))
     assert last(steps) == Progress(300, 300)
     assert ids_of(shards, "morgue") == {str(n) for n in range(1000, 1100)}
 
@@ -249,13 +249,15 @@ def test_a_job_that_was_renewed_meanwhile_is_left_alone(work, shards, start, mea
     assert ids_of(shards, "morgue") == ({"b"} if action == "bury" else set())
 
 
-@pytest.mark.parametrize(("view", "action"), [row for row in EVERY if row[1] not in {"hold", "let_go", "stop_waiting"}])
+@pytest.mark.parametrize(
+    ("view", "action"), [row for row in EVERY if row[1] not in {"hold", "release", "stop_waiting"}]
+)
 def test_a_job_that_has_gone_meanwhile_is_seen_and_not_moved(work, shards, start, meanwhile, view, action):
     fail(shards, "a")
     if view == "waiting":
         work.actions.perform_now(["a"])
     if view == "morgue":
-        work.actions.kill(["a"])
+        work.actions.bury(["a"])
     if view == "held":
         work.actions.hold(["a"])
     if view == "blocked":

@@ -91,7 +91,7 @@ def test_what_is_laid_out_is_what_a_deletion_would_have_kept(shard, where, paylo
     lease.claim()
     lease.fail("a", retry_count=3, delay=1000, error="boom")
     if where == "morgue":
-        shard.actions.kill(["a"])
+        shard.actions.bury(["a"])
     index = shard.key("due" if where == "queue" else "morgue")
     at = shard.redis.eval("return redis.call('ZSCORE', KEYS[1], 'a')", 1, index)  # as text
     words = [at, 3 if where == "queue" else "", "boom"]

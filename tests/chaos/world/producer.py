@@ -243,7 +243,7 @@ class Producer:
         deadline = time.monotonic() + PUTS_BACK_WITHIN
         while not self._is_over and time.monotonic() < deadline:
             with contextlib.suppress(RedisError):
-                actions.put_back(name)
+                actions.undo(name)
                 return True
         return False
 

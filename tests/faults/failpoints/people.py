@@ -52,7 +52,7 @@ class People:
         jobs.actions.pause("stock-taking")
         jobs.actions.resume()
         jobs.actions.hold(BURIED, "a customer called")
-        jobs.actions.let_go(BURIED)
+        jobs.actions.release(BURIED)
         app.recurring.set(jobs, RECURS, "1d")
         app.recurring.pause(jobs, RECURS)
         app.recurring.resume(jobs, RECURS)
@@ -75,7 +75,7 @@ class People:
         if not jobs.actions.pause("once more").is_confirmed or jobs.actions.resume() != 2:
             yield "a queue without nodes was not paused and resumed"
         held = {hold.id for hold in jobs.queries.held()}
-        if jobs.actions.let_go(BURIED) != len(held) or held - {*BURIED}:
+        if jobs.actions.release(BURIED) != len(held) or held - {*BURIED}:
             yield f"held: {held}"
         app.recurring.set(jobs, RECURS, "1d")
         app.recurring.pause(jobs, RECURS)
@@ -84,7 +84,7 @@ class People:
         if not (app.recurring.resume(jobs, RECURS) and app.recurring.remove(jobs, RECURS)) or [*app.recurring]:
             yield "what recurred was not resumed and removed"
         told = Counter(incident.kind for incident in read_incidents(app.caller, app.settings.namespace))
-        deeds = Counter({"pause": 2, "resume": 2, "hold": 2, "let go": 3, "recurring": 8})
+        deeds = Counter({"pause": 2, "resume": 2, "hold": 2, "release": 3, "recurring": 8})
         if told - deeds != {ALERT.kind: 1, "deploy": 1}:
             yield f"incidents: {dict(told)}"
 
@@ -145,7 +145,7 @@ class People:
         return deleted.undo
 
     def _delete_and_put_back(self, actions: UndoableActions, view: str, ids: list[str]) -> None:
-        actions.put_back(self._delete(actions, view, ids))
+        actions.undo(self._delete(actions, view, ids))
 
     @staticmethod
     def _note(app: Lowkiq) -> None:
@@ -162,8 +162,8 @@ class People:
         kept = list(client.scan_iter(f"{self._scenario.namespace}:*:undo:*", count=1000))
         yield from (f"{key!r} has no end" for key in kept if not 0 < client.ttl(key) <= KEPT_SECONDS)
         for name in {key.decode().partition(":undo:")[2][:16] for key in kept}:
-            actions.put_back(name)
-            if again := actions.put_back(name):
+            actions.undo(name)
+            if again := actions.undo(name):
                 yield f"{again} ids came back a second time"
 
     @staticmethod

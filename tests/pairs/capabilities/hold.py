@@ -25,7 +25,7 @@ class Hold(Capability):
             self._let_go(random.choice(sorted(self.state["held"])))
 
     def _let_go(self, id: str) -> None:
-        if self.world.act("let_go", "held", [id]):
+        if self.world.act("release", "held", [id]):
             self.state["held"].discard(id)
 
     def on_started(self, hand: Hand, id: str) -> None:

@@ -32,7 +32,7 @@ class Undo(Capability):
         if self.state["names"]:
             name = random.choice(self.state["names"])
             try:
-                count = self.world.actions.put_back(name)
+                count = self.world.actions.undo(name)
             except BeingResharded:
                 return
             self.world.tell(f"put back {name}: {count}")

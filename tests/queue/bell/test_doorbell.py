@@ -156,7 +156,7 @@ def test_a_failed_job_is_known_by_its_retry(shard, lease, bells):
 def test_an_operator_who_makes_jobs_due_rings(shard, bells, action):
     shard.push("a", perform_in=FUTURE)
     if action == "revive":
-        shard.actions.kill(["a"])
+        shard.actions.bury(["a"])
     shard.lease().claim()
     match action:
         case "revive":
@@ -171,7 +171,7 @@ def test_an_operator_who_makes_jobs_due_rings(shard, bells, action):
 def test_actions_that_move_nothing_do_not_ring(shard, lease, bells):
     shard.actions.perform_now(["ghost"])
     shard.actions.morgue_queue_up(["ghost"])
-    shard.actions.kill(["ghost"])
+    shard.actions.bury(["ghost"])
     assert bells() == []
 
 

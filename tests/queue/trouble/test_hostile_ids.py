@@ -36,10 +36,10 @@ def test_an_id_goes_through_every_script(shard, id):
     assert shard.morgue()[id].payloads == {b"x": 1.0}
     assert shard.queued()[id].payloads == {b"y": 2.0}
 
-    assert shard.actions.kill([id]) == 1
+    assert shard.actions.bury([id]) == 1
     assert shard.morgue()[id].payloads == {b"x": 1.0, b"y": 2.0}
     assert shard.actions.morgue_queue_up([id]) == 1
-    shard.actions.kill([id])
+    shard.actions.bury([id])
     assert shard.actions.morgue_delete([id]) == 1
     shard.push(id, b"x", 1.0)
     assert shard.actions.delete([id]) == 1

@@ -66,7 +66,7 @@ WRITES = {
     "claim": lambda lease: lease.claim(),
     "revive": lambda lease: lease.driver.actions.morgue_queue_up(["dead"]),
     "revive all": lambda lease: lease.driver.actions.morgue_queue_up_all_jobs(),
-    "bury": lambda lease: lease.driver.actions.kill(["queued"]),
+    "bury": lambda lease: lease.driver.actions.bury(["queued"]),
     "bury the failed": lambda lease: lease.driver.actions.kill_all_failed_jobs(),
     "drop": lambda lease: lease.driver.actions.delete(["queued"]),
     "drop the failed": lambda lease: lease.driver.actions.delete_all_failed_jobs(),

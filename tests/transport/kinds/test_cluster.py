@@ -127,7 +127,7 @@ def test_a_queue_is_paused_ids_are_held_and_settings_are_followed(well: RedisClu
         assert load.worker.actions.resume(who="ann") == 12
         load.wait_for_progress()
         assert {hold.id for hold in load.worker.queries.held()} == set(ids)
-        assert load.worker.actions.let_go(ids, who="ann") == 40
+        assert load.worker.actions.release(ids, who="ann") == 40
         outcome = load.finish()
         assert "settings_changed" in "".join(path.read_text() for path in tmp_path.glob("node-*.log"))
     assert outcome[1:4] == ([], [], [])

@@ -46,7 +46,7 @@ def test_unknown_queues_and_wrong_bodies_are_refused(api, failed):
     assert "reason" in api.post("queues/q/pause", {"reason": "x" * 501}, 400)["error"]
 
 
-def test_ids_are_held_and_let_go(api, failed):
+def test_ids_are_held_and_released(api, failed):
     assert api.act({"action": "hold", "ids": ["once", "new"], "reason": "a customer called"}) == {"moved": 2}
     (row,) = api.get("queues/q/jobs?view=held")["jobs"]
     assert row["id"] == "once"
@@ -54,7 +54,7 @@ def test_ids_are_held_and_let_go(api, failed):
     assert [told for _, told in failed.look().holds().values()] == [
         b'{"who":"anyone at 127.0.0.1","why":"a customer called"}'
     ] * 2
-    assert api.act({"action": "let_go", "ids": ["once", "new", "gone"]}) == {"moved": 2}
+    assert api.act({"action": "release", "ids": ["once", "new", "gone"]}) == {"moved": 2}
     assert "makes no sense in view morgue" in api.act({"action": "hold", "ids": ["x"], "view": "morgue"}, 400)["error"]
 
 

@@ -90,7 +90,7 @@ def test_a_hostile_queue_is_not_found(api, work, queue):
     [
         (
             {},
-            "field action is missing, it must be one of bury, cancel, delete, hold, let_go, perform_now, retry, revive",
+            "field action is missing, it must be one of bury, cancel, delete, hold, perform_now, release, retry, ",
         ),
         ({"action": "explode", "ids": ["a"]}, "field action is 'explode', it must be one of"),
         ({"action": "delete"}, "give either ids, with their view, or all"),

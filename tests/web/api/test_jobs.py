@@ -77,7 +77,7 @@ def test_a_job_tells_where_it_is_and_why_it_waits(api, failed):
 
 
 def test_a_job_can_be_in_several_places(api, failed, work):
-    work.actions.kill(["twice"])
+    work.actions.bury(["twice"])
     failed.push("twice", b"{}")
     places = api.get("queues/q/job?id=twice")["places"]
     assert [(place["where"], place["error"], place["due_in"] is None) for place in places] == [
@@ -190,7 +190,7 @@ def test_a_range_has_pages_both_ways(api, timed):
 
 
 def test_ranges_are_of_failures_and_of_the_morgue_too(api, work, timed):
-    work.actions.kill(["1"])
+    work.actions.bury(["1"])
     buried = api.get("queues/q/jobs?view=morgue")["jobs"][0]["at"]
     for bounds, count in ((f"min={buried}", 1), (f"min=({buried}", 0), (f"max=({buried}", 0), ("min=0", 1)):
         assert len(api.get(f"queues/q/jobs?view=morgue&{bounds}")["jobs"]) == count, bounds

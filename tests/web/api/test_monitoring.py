@@ -18,7 +18,7 @@ from tests.web.node_health import tell_health
 def test_stats_are_what_the_original_gives(api, work, shard):
     shard.push("a", perform_in=PAST)
     shard.push("dead", perform_in=FUTURE)
-    work.actions.kill(["dead"])
+    work.actions.bury(["dead"])
     stats = api.get("stats")
     assert stats.keys() == {"total", "by_worker"}
     assert stats["total"].keys() == {"length", "morgue_length", "lag"}

@@ -21,7 +21,7 @@ def tagged(app):
     tags = {"a": ["eu"], "b": ["eu", "vip"], "c": ["us"], "d": ["eu", "vip"]}
     worker.perform_async({"id": id, "perform_in": FUTURE, "tags": words} for id, words in tags.items())
     worker.perform_async([{"id": "plain", "perform_in": FUTURE}])
-    worker.actions.kill(["d"])
+    worker.actions.bury(["d"])
     return worker
 
 

@@ -43,7 +43,7 @@ def confirm(browser: Browser, question: httpx.Response) -> httpx.Response:
 
 
 def bury(driver: ShardDriver, *ids: str) -> None:
-    assert driver.actions.kill(ids) == len(ids)
+    assert driver.actions.bury(ids) == len(ids)
 
 
 def test_one_job_is_performed_now_at_once(browser: Browser, driver: ShardDriver) -> None:

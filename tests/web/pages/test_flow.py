@@ -79,9 +79,9 @@ def test_a_state_that_is_empty_says_so(browser: Browser) -> None:
         assert page.status_code == 200 and state.explained in html.unescape(page.text), state.title
 
 
-def test_an_id_is_held_and_let_go_from_its_page(browser: Browser, driver: ShardDriver) -> None:
+def test_an_id_is_held_and_released_from_its_page(browser: Browser, driver: ShardDriver) -> None:
     page = browser.get("/queues/q/job?id=a")
-    assert ">Hold<" in page.text and "Let go" not in page.text
+    assert ">Hold<" in page.text and ">Release<" not in page.text
     fields = ("token", token_of(browser, "/queues/q/job?id=a")), ("ids", "a"), ("from", "job")
     done = submit(browser, "/queues/q/actions", ("action", "hold"), ("view", "due"), *fields)
     assert done.status_code == 303 and "1 job held." in read(browser, done.headers["location"]).text
@@ -89,9 +89,9 @@ def test_an_id_is_held_and_let_go_from_its_page(browser: Browser, driver: ShardD
     (deed,) = read_incidents(driver.caller, driver.shard.namespace, kind="hold")
     assert (deed.says, deed.who) == ("Hold: 1 job of q", "anyone at 127.0.0.1")
     page = browser.get("/queues/q/job?id=a")
-    assert "Let go" in page.text and ">Hold<" not in page.text and "by anyone at 127.0.0.1" in page.text
-    done = submit(browser, "/queues/q/actions", ("action", "let_go"), ("view", "held"), *fields)
-    assert done.status_code == 303 and "1 job let go." in read(browser, done.headers["location"]).text
+    assert ">Release<" in page.text and ">Hold<" not in page.text and "by anyone at 127.0.0.1" in page.text
+    done = submit(browser, "/queues/q/actions", ("action", "release"), ("view", "held"), *fields)
+    assert done.status_code == 303 and "1 job released." in read(browser, done.headers["location"]).text
     assert not driver.look().holds()
 
 
