@@ -134,6 +134,8 @@ class Hostile:
             for path in folder.glob(f"*{self.directory.name}-*"):
                 if int(path.name.split("-")[-2]) not in history.cut_off:
                     yield f"a file is left: {path}"
+                if folder == MEMORY:
+                    path.unlink(missing_ok=True)
 
 
 def _nothing(id: str, payloads: list[Any]) -> None:
