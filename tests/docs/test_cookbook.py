@@ -155,7 +155,9 @@ def test_an_endpoint_that_is_gone_is_left_alone_and_one_that_is_broken_waits(loa
     hooks = load("Webhooks out")
     hooks.http = httpx.AsyncClient(transport=httpx.MockTransport(Service(httpx.Response(status))))
     with testing.fake(hooks.app) as jobs:
-        hooks.deliver.perform_async([{"id": "ann", "payload": {"id": "e", "url": "https://ann.example.org", "body": {}}}])
+        hooks.deliver.perform_async(
+            [{"id": "ann", "payload": {"id": "e", "url": "https://ann.example.org", "body": {}}}]
+        )
         assert getattr(jobs.drain(until="+30d")[-1], outcome)
 
 
@@ -163,7 +165,9 @@ def test_a_tenant_has_its_rate_and_keeps_nobody_else(load):
     shop = load("Limits per tenant")
     with testing.fake(shop.app, at=datetime(2030, 1, 1, tzinfo=UTC)) as jobs:
         exports = [("ann", n) for n in range(150)] + [("bob", 0)]
-        shop.export.perform_async([{"id": f"{who}-{n}", "payload": {"tenant": who, "format": "csv"}} for who, n in exports])
+        shop.export.perform_async(
+            [{"id": f"{who}-{n}", "payload": {"tenant": who, "format": "csv"}} for who, n in exports]
+        )
         ran = Counter(outcome.id.partition("-")[0] for outcome in jobs.drain() if outcome.done)
         assert ran == {"ann": 100, "bob": 1}
         ran += Counter(outcome.id.partition("-")[0] for outcome in jobs.drain(until="+2m") if outcome.done)
