@@ -27,8 +27,8 @@ TERMS = {
     r"\bbe it\b": "whether",
     r"\bevil\b": "leave it out",
 }
-#: Pages that are to be rewritten yet. A new page is not one of them.
-NOT_YET = frozenset[str]()
+#: Pages that are to be rewritten yet, and what was said at its time. A new page is not one of them.
+NOT_YET = frozenset({"changelog.md"})
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -50,7 +50,7 @@ def prose(page: Path) -> Iterator[tuple[int, str]]:
 
 def plain(text: str) -> str:
     """As one reads it: code is a word, which may begin a sentence, and of a link there is its text."""
-    text = re.sub(r"``?[^`]+``?", "Code", text)
+    text = re.sub(r"<[^>]+>", "", re.sub(r"``?[^`]+``?", "Code", text))
     return re.sub(r"\*\*|\*", "", re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text))
 
 
