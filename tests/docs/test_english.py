@@ -73,7 +73,6 @@ def test_what_is_rewritten_is_on_the_list_no_more() -> None:
 
 def test_what_is_looked_for_is_found(tmp_path: Path) -> None:
     long = " ".join(["word"] * 31)
-    (tmp_path / "page.md").write_text(
-        f"# At once\n\n- It runs\n  at once. What runs ends.\n\n```\nmend\n```\n\n{long}.\n"
-    )
+    text = f"# At once\n\n- It runs\n  at once. What runs ends.\n\n```\nmend\n```\n\n{long}.\n"
+    (tmp_path / "page.md").write_text(text)
     assert [line.split(": ")[0] for line in findings(tmp_path / "page.md")] == ["page.md:3", "page.md:3", "page.md:10"]
