@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import re
 import shutil
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import isclass, isroutine
 from pathlib import Path
 from typing import Any
 
+import typer.main
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -105,6 +107,22 @@ def rooms(_: Sphinx, name: str, source: list[str]) -> None:
             source[0] += f"\n## lowkiq.{room}\n\n```{{eval-rst}}\n{directive}```\n"
 
 
+def every_command(_: Sphinx, name: str, source: list[str]) -> None:
+    """Has the page on commands show what each says of itself."""
+    if name == "docs/cli":
+        for program, room in (("lowkiq-supervisor", "lowkiq_supervisor.cli"), ("lowkiq", "lowkiq.cli.commands")):
+            command = typer.main.get_command(import_module(room).cli)
+            source[0] += "".join(f"\n### {title}\n\n```text\n{text}\n```\n" for title, text in helps(program, command))
+
+
+def helps(title: str, command: Any) -> Iterator[tuple[str, str]]:
+    """The help of a command, and of those below it, each with its name."""
+    context = typer.Context(command, info_name=title, max_content_width=100, terminal_width=100)
+    yield title, command.get_help(context).rstrip()
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from helps(f"{title} {name}", inner)
+
+
 def public_name(app: Sphinx, env: BuildEnvironment, node: Any, text: nodes.Element) -> nodes.Element | None:
     """Leads from where a name is defined to where it is told of: lowkiq.job.Pushed is told of as lowkiq.Pushed."""
     path, __, name = str(node.get("reftarget", "")).rpartition(".")
@@ -128,6 +146,17 @@ def skip_alias(_: Sphinx, what: str, name: str, found: Any, *__: Any) -> bool | 
     return True if what == "class" and isinstance(found, type) and found.__qualname__ == name else None
 
 
+def for_machines(env: BuildEnvironment) -> str:
+    """What programs that read documentation ask a site for: each page, and how it begins."""
+    lines = [f"# {project}\n"]
+    for name in sorted(env.found_docs, key=lambda name: (name != root_doc, name)):
+        paragraphs = env.get_doctree(name).findall(nodes.paragraph)
+        begins = next((one.astext() for one in paragraphs if isinstance(one.parent, nodes.section)), "")
+        told = " ".join(begins.split())
+        lines.append(f"- [{env.titles[name].astext()}]({name}.html): {told}")
+    return "\n".join(lines) + "\n"
+
+
 def finish(app: Sphinx, error: Exception | None) -> None:
     """Copies the pictures of <picture>, which Sphinx does not see, and leads from the root to the start page."""
     if error is None and app.builder.format == "html":
@@ -138,6 +167,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
             for mark, better in MENDED.items():
                 html = html.replace(mark, better)
             page.write_text(html, "utf-8")
+        (site / "llms.txt").write_text(for_machines(app.env), "utf-8")
         (site / "index.html").write_text(
             f'<!doctype html><meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
         )
@@ -147,6 +177,7 @@ def setup(app: Sphinx) -> None:
     """Connects the functions above."""
     app.connect("source-read", front_page)
     app.connect("source-read", rooms)
+    app.connect("source-read", every_command)
     app.connect("autodoc-skip-member", skip_alias)
     app.connect("missing-reference", public_name)
     app.connect("build-finished", finish)

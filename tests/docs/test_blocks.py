@@ -27,6 +27,7 @@ RUN_AS_A_WHOLE: Final = {
     "docs/django.md": "tests/django/test_guide.py",
     **{f"docs/{page}.md": "tests/docs/test_outbox_and_fastapi.py" for page in ("fastapi", "outbox")},
     "docs/testing.md": "tests/testing/test_plugin.py",
+    **{f"docs/{page}.md": f"tests/docs/test_{page}.py" for page in ("cookbook", "idempotent")},
     **{f"docs/from_{system}.md": "tests/examples/test_from_pages.py" for system in ("celery", "rq", "ruby", "sidekiq")},
 }
 #: Blocks that can't run here, by a line of theirs, and why.

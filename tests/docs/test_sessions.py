@@ -88,7 +88,7 @@ def run(command: str, printed: list[str], directory: Path, environment: dict[str
 
 
 def test_what_a_failure_tells(tmp_path: Path, app: Lowkiq) -> None:
-    section = (ROOT / "docs/jobs.md").read_text("utf-8").partition("Save this as `failing.py`")[2]
+    section = (ROOT / "docs/retries.md").read_text("utf-8").partition("Save this as `failing.py`")[2]
     module, session = steps(section)[:2]
     (tmp_path / "failing.py").write_text(module.text)
     environment = os.environ | {

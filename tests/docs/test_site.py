@@ -86,6 +86,24 @@ def test_every_page_is_there(site: Path, page: Path) -> None:
     assert "</html>" in html.read_text("utf-8")
 
 
+def test_every_command_shows_its_help(site: Path) -> None:
+    html = (site / "docs/cli.html").read_text("utf-8")
+    assert {"lowkiq", "lowkiq morgue revive", "lowkiq-supervisor", "lowkiq-supervisor scale"} <= {
+        *re.findall(r"<h3>([^<]+)<", html)
+    }
+    assert "--out-of-order" in html
+
+
+def test_programs_find_every_page(site: Path) -> None:
+    found = re.findall(r"^- \[[^]]+\]\((\S+)\): \S", (site / "llms.txt").read_text("utf-8"), re.MULTILINE)
+    assert {*found} == {str(page.relative_to(ROOT).with_suffix(".html")) for page in PAGES}
+
+
+@pytest.mark.parametrize("title", ["Idempotent jobs", "Retry policies", "Priority", "Troubleshooting"])
+def test_the_search_has_the_words_of_newcomers(site: Path, title: str) -> None:
+    assert f'"{title}":' in (site / "searchindex.js").read_text("utf-8")
+
+
 def test_every_picture_is_there(site: Path) -> None:
     for page in (site / "docs").glob("*.html"):
         for target in re.findall(r'(?:src|srcset)="([^":?#]+)[?#]?[^"]*"', page.read_text("utf-8")):

@@ -1,4 +1,4 @@
-"""What can be pushed: the table in docs/jobs.md, and the place of what can't be."""
+"""What can be pushed: the table in docs/workers.md, and the place of what can't be."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ EXAMPLES: dict[str, tuple[list[Any], Any]] = {
 
 
 def rows() -> list[tuple[str, list[str]]]:
-    """The names in the table of docs/jobs.md, each with its verdicts."""
-    text = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
+    """The names in the table of docs/workers.md, each with its verdicts."""
+    text = (Path(__file__).parents[2] / "docs" / "workers.md").read_text()
     table = text.split("| value | JSON | annotated | id | key of a dict |\n|---|---|---|---|---|\n")[1].split("\n\n")[0]
     found = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
     return [(name, row[1:]) for row in found for name in re.findall(r"`([^`]+)`", row[0]) if name != "str(…)"]

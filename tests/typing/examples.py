@@ -11,7 +11,10 @@ from tests.support import ROOT
 #: Pages whose modules make up one application, in the order in which they are read.
 PROJECT: Final = ("README.md", "docs/tour.md")
 #: Pages whose blocks stand alone.
-ALONE: Final = ("docs/jobs.md", "docs/ordering.md", "docs/operators.md")
+ALONE: Final = tuple(f"docs/{page}.md" for page in (
+    "debounce", "fairness", "isolation", "limits", "long_jobs", "managing", "operators", "ordering", "pushing",
+    "retries", "workers",
+))  # fmt: skip
 #: What the examples that stand alone take for granted, by the name that they use.
 GRANTED: Final = {
     "Any": "from typing import Any",

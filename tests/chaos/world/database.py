@@ -1,6 +1,6 @@
 """
-Database: what jobs write to, as docs/jobs.md tells users: it stores the highest fencing token of an id and refuses a
-write with a lower one. A file an id holds all its writes, in the one order in which they were accepted.
+Database: what jobs write to, as docs/idempotent.md tells users: it stores the highest fencing token of an id and
+refuses a write with a lower one. A file an id holds all its writes, in the one order in which they were accepted.
 """
 
 from __future__ import annotations
