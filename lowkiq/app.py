@@ -6,7 +6,7 @@ import datetime
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Concatenate, Literal, ParamSpec, overload
+from typing import Any, Concatenate, ParamSpec, Unpack, overload
 
 import redis
 
@@ -22,17 +22,15 @@ from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statisti
 from lowkiq.admin.resharding import shards_in_force
 from lowkiq.batch import Batch
 from lowkiq.errors import SettingsError, short, unknown_queue
-from lowkiq.fewer import Debounce, Equal, Keep
 from lowkiq.hooks import Middleware, is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id, encode_jobs
-from lowkiq.policies import Retry
+from lowkiq.options import OF_WORKERS, WorkerOptions
 from lowkiq.queue.awaited import AwaitedPushes
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
-from lowkiq.rate import Rate
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
 from lowkiq.recurring import Declaration, Declared, Recurring, StoredEntries, declared, recurring_target
 from lowkiq.redis_url import parse, redact
@@ -43,7 +41,7 @@ from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
 from lowkiq.types.variables import K, P
-from lowkiq.worker import OPTIONS, Worker, held_pushes
+from lowkiq.worker import Worker, held_pushes
 
 S = ParamSpec("S")
 
@@ -87,31 +85,7 @@ class Lowkiq:
     @overload
     def worker(self, target: Callable[[K, list[P]], Any], /) -> type[Worker[P]]: ...
     @overload
-    def worker(
-        self,
-        /,
-        *,
-        queue_name: str = ...,
-        shards_count: int = ...,
-        batch_size: int = ...,
-        concurrency: int | None = ...,
-        max_running: int | None = ...,
-        max_payloads: int | None = ...,
-        max_retry_count: int = ...,
-        retry: Retry = ...,
-        when_exhausted: Literal["bury", "block", "discard"] = ...,
-        perform_timeout: float | None = ...,
-        debounce: Debounce | None = ...,
-        throttle: float | None = ...,
-        keep: Keep = ...,
-        equal: Equal | None = ...,
-        isolation: Literal["thread", "process"] = ...,
-        rate: Rate | None = ...,
-        id: Callable[[Any], object] = ...,
-        score: Callable[[Any], float] = ...,
-        fair_by: Callable[[Any, Any], str | int] | None = ...,
-        pushes: Literal["now", "on_success"] = ...,
-    ) -> Registration: ...
+    def worker(self, /, **options: Unpack[WorkerOptions]) -> Registration: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """
         Registers a Worker subclass, or a function: `@app.worker`, `@app.worker(batch_size=10)`. A function of one
@@ -121,7 +95,7 @@ class Lowkiq:
             SettingsError: an option is unknown or can't be used, or the queue has a worker already.
         """
         for name in options:
-            if name not in OPTIONS:
+            if name not in OF_WORKERS:
                 raise unknown_worker_option(name)
         if target is None:
             return lambda decorated: self._register(decorated, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence, ValuesView
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, overload
 
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.jobs.undo import UndoableActions
@@ -18,12 +18,6 @@ from lowkiq.rate import Rate
 from lowkiq.types.codec import PLAIN, Codec
 from lowkiq.types.shape import Shape
 from lowkiq.types.variables import P
-
-OPTIONS: Final = (
-    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
-    "perform_timeout", "max_running", "max_payloads", "debounce", "throttle", "keep", "equal", "isolation", "rate",
-    "fair_by", "id", "score", "pushes",
-)  # fmt: skip
 
 
 class Application(Protocol):

@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from lowkiq.admin.beats.hands import ring_all
-from lowkiq.admin.options import LIVE, check_live
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.publishing import Event, publish
 from lowkiq.admin.words import printable
 from lowkiq.codec import encodable
 from lowkiq.errors import SettingsError, unknown_option
+from lowkiq.options import LIVE, check_live
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted

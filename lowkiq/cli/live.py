@@ -11,19 +11,20 @@ from rich.table import Table
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.live import LiveSetting, read_live
-from lowkiq.admin.options import LIVE, parse_live
 from lowkiq.admin.words import age, printable
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, opened_app
 from lowkiq.cli.queues import Queue, actions_on, shards_count
 from lowkiq.log import DEFAULT_LEVEL
+from lowkiq.options import LIVE, parse_live
 from lowkiq.queue.call import redis_time
 
 #: Settings that no worker has in its code → what nodes go by without; of a weight that is with --queues.
 BESIDE_CODE: Final = {"log_level": DEFAULT_LEVEL, "weight": "--queues"}
 
-SET_EPILOG: Final = """\b
+_EXPLAINED: Final = "\n".join(f"  {name:16} {option.explained}" for name, option in LIVE.items())
+SET_EPILOG: Final = f"""\b
 Examples:
   lowkiq set OrderSync concurrency=10 batch_size=50
   lowkiq set OrderSync perform_timeout=none log_level=debug
@@ -34,10 +35,9 @@ Examples:
 
 \b
 Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
-unset. Batches that run go on as they began. There are: concurrency, max_running, batch_size, max_retry_count,
-when_exhausted (bury, block or discard), perform_timeout (seconds), rate (jobs/seconds), weight (its share of a node's
-threads beside other queues, 1 to 1000, in place of --queues), log_level (debug, info, warning or error: the lowest of a
-node's queues counts).
+unset. Batches that run go on as they began. A weight counts in place of that of --queues; of log levels the lowest of a
+node's queues. There are:
+{_EXPLAINED}
 """
 
 

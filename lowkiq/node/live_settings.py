@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from lowkiq import log
 from lowkiq.admin.live import read_live
-from lowkiq.admin.options import LOG_LEVELS
 from lowkiq.log import get_logger
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
+from lowkiq.options import LOG_LEVELS
 
 logger = get_logger()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lowkiq.admin.live import LiveSetting, Value, read_live
-from lowkiq.admin.options import LIVE
 from lowkiq.log import DEFAULT_LEVEL
+from lowkiq.options import LIVE
 from lowkiq.rate import Rate
 from lowkiq.web.view import View
 

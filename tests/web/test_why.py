@@ -13,15 +13,14 @@ import pytest
 
 from lowkiq import Lowkiq, Rate
 from lowkiq.admin.beats.health import ThreadHealth
-from lowkiq.admin.options import LIVE
 from lowkiq.admin.resharding import reshard
 from lowkiq.admin.why.reasons import CODES
 from lowkiq.cli import find as find_command
+from lowkiq.options import LIVE, OF_WORKERS
 from lowkiq.queue import keys
 from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.rates import Unit, rate_call
 from lowkiq.queue.shard import Exhausted
-from lowkiq.worker import OPTIONS
 from tests.support import wait_until
 from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
@@ -294,5 +293,5 @@ def test_each_reason_is_the_same_on_all_faces(
 
 def test_each_reason_has_a_row_and_each_option_that_can_delay_a_job_has_a_reason() -> None:
     assert {code for code, _, _ in TABLE} == CODES.keys()
-    assert DELAYS.keys() | HARMLESS == {*OPTIONS, *LIVE}, "say by which reason a job waits that waits by this option"
+    assert DELAYS.keys() | HARMLESS == {*OF_WORKERS, *LIVE}, "say by which reason a job waits that waits by this option"
     assert not DELAYS.keys() & HARMLESS and set(DELAYS.values()) <= CODES.keys()

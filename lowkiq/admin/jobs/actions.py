@@ -11,12 +11,12 @@ from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
 from lowkiq.admin.live import set_live, unset_live
-from lowkiq.admin.options import LiveOptions
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
 from lowkiq.admin.words import printable
 from lowkiq.job import KEPT_BYTES, encode_id, listed_ids
+from lowkiq.options import LiveOptions
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
 from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.keys import NEVER
@@ -254,7 +254,7 @@ class Actions:
 
     def set(self, *, who: str = "", **options: Unpack[LiveOptions]) -> None:
         """
-        Sets options of the queue (`lowkiq.admin.options.LIVE` has them) in place of those of its worker's code. Its
+        Sets options of the queue (`lowkiq.options.LIVE` has them) in place of those of its worker's code. Its
         nodes follow within a second or two. Raises SettingsError for what can't be.
         """
         set_live(self._caller, self._given[0].namespace, self._given[0].queue, options, who)

@@ -12,10 +12,10 @@ from lowkiq.admin.alerts.alert import Severity
 from lowkiq.admin.jobs.actions import ActionName
 from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.search import View
-from lowkiq.admin.options import LIVE
 from lowkiq.admin.past.statistics import KEPT_DAYS
 from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.job import LONGEST_TAG
+from lowkiq.options import LIVE
 
 #: Jobs on a page, at most.
 MAX_LIMIT: Final = 100

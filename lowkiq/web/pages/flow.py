@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,27 +9,15 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.live import set_live
-from lowkiq.admin.options import parse_live
 from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.errors import SettingsError
+from lowkiq.options import LIVE, parse_live
 from lowkiq.web.live_options import options_of
 from lowkiq.web.pages.live import LivePages, page
 from lowkiq.web.render.templating import link
 from lowkiq.web.security.guard import READ_ONLY, form_of, who_of
 from lowkiq.web.view import View
 
-#: What an option does, in a line.
-EXPLAINED: Final = {
-    "concurrency": "Batches of one shard that run at a time: 1 to 1,000, or none for as many as threads are free.",
-    "max_running": "Batches of the queue that run at a time on all nodes: 1 to 10,000, or none for any number.",
-    "batch_size": "Ids that one perform gets at most: 1 to 1,000.",
-    "max_retry_count": "Retries of a job, also where its worker's retry has limits of its own: 0 to 1,000,000.",
-    "when_exhausted": "Fate of a job after its last try: bury, block or discard.",
-    "perform_timeout": "Seconds that a batch may take, or none.",
-    "rate": "Jobs that may start in so many seconds, such as 100/60, or none. By key, if the code says so.",
-    "weight": "Its share of a node's threads beside other queues, 1 where none is set: 1 to 1,000, or none.",
-    "log_level": "The lowest level that nodes of the queue log: debug, info, warning or error.",
-}
 #: Seconds for which a page waits for nodes: the next one shows who has not confirmed the pause.
 WAIT = 2.0
 
@@ -95,7 +81,7 @@ async def _show(pages: LivePages, request: Request, error: str = "") -> Response
     options = await run_in_threadpool(options_of, pages.view, queue)
     now = (await pages.view.snapshots.get()).at
     told = page(
-        pages.view, request, "settings.html", queue=queue, options=options, explained=EXPLAINED, error=error, now=now
+        pages.view, request, "settings.html", queue=queue, options=options, explained=LIVE, error=error, now=now
     )
     told.status_code = 400 if error else 200
     return told
