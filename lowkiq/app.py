@@ -33,7 +33,8 @@ from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
 from lowkiq.recurring import Declaration, Declared, Recurring, StoredEntries, declared, recurring_target
-from lowkiq.redis_url import parse, redact
+from lowkiq.redaction import redact
+from lowkiq.redis_url import parse
 from lowkiq.registration import FunctionWorker, Registration, W, prepare, unknown_worker_option
 from lowkiq.telemetry import make_telemetry
 from lowkiq.telemetry.texts import with_context

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowkiq.errors import LowkiqError, UnknownQueue
 from lowkiq.log import get_logger
-from lowkiq.redis_url import redact
+from lowkiq.redaction import redact
 from lowkiq.web.pages.live import page
 from lowkiq.web.security.paths import is_for_machines, path_in_view
 from lowkiq.web.view import View

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lowkiq.admin.past.history import TOTAL, read_history
 from lowkiq.admin.words import age
-from lowkiq.redis_url import redact
+from lowkiq.redaction import redact
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.statistics import marked
 from lowkiq.web.render.charts import charts_of, span_of
