@@ -10,7 +10,6 @@ import typer
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.jobs.actions import Actions
-from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.failures import named, read_groups
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
@@ -18,7 +17,7 @@ from lowkiq.admin.words import behind_newer, plural, printable, waited_for
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
-from lowkiq.cli.queues import Queue, actions_on, shards_count, with_ids
+from lowkiq.cli.queues import Queue, actions_on, done, shards_count, with_ids
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short
 
@@ -62,8 +61,7 @@ def cancel(
     """Cancels jobs: what is queued of them is deleted, what runs is asked to stop. It asks if others wait for them."""
     with opened_app(require or context.obj) as app:
         _ask_if_waited_for(actions_on(app, queue), ids, yes=yes)
-        count = with_ids(actions_on(app, queue).cancel, ids)
-        _note(app, queue, "cancel", ids, count)
+        count = done(app, queue, "cancel", ids)
         typer.echo(json.dumps({"cancelled": count}) if as_json else f"{count} cancelled")
 
 
@@ -121,10 +119,9 @@ def undo(
     """Undoes a deletion of a minute ago at most. Where an id was pushed again since, payloads merge."""
     with opened_app(require or context.obj) as app:
         try:
-            count = actions_on(app, queue).put_back(name)
+            count = actions_on(app, queue).undo(name, who=who())
         except ValueError as error:
             raise SettingsError(str(error)) from error
-        note_action(app.caller, app.settings.namespace, queue, "undo", count, count, who())
         if as_json:
             typer.echo(json.dumps({"put_back": count}))
         elif count:
@@ -169,13 +166,12 @@ def morgue_revive(
             late = 0 if anyway else actions.all_behind_newer()
             if late:
                 fail(f"{plural(late, 'job')} would run behind newer payloads of their ids: {ANYWAY}", ExitCode.FAILED)
-            count = actions.morgue_queue_up_all_jobs()
+            count = actions.do_all("revive", who())
         else:
             named = [] if anyway else with_ids(actions.behind_newer, ids)
             if named:
                 fail(f"{behind_newer(named)}: {ANYWAY}", ExitCode.FAILED)
-            count = with_ids(actions.morgue_queue_up, ids)
-        _note(app, queue, "revive", ids, count)
+            count = done(app, queue, "revive", ids)
         typer.echo(f"{count} revived")
 
 
@@ -191,14 +187,9 @@ def morgue_delete(
             typer.confirm(f"Delete all {count} jobs in the morgue of {queue}?", abort=True)
         _ask_if_waited_for(actions, ids, yes=yes)
         if every:
-            count = actions.morgue_delete_all_jobs()
-            typer.echo(f"{count} deleted")
+            typer.echo(f"{actions.do_all('delete', who(), 'morgue')} deleted")
         else:
-            deleted = with_ids(lambda some: actions.delete_and_keep("morgue", some), ids)
-            way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
-            count = deleted.moved
-            typer.echo(f"{count} deleted{way_back}")
-        _note(app, queue, "delete", ids, count)
+            _delete(app, queue, "morgue", ids)
 
 
 @blocked.command("list")
@@ -223,7 +214,10 @@ def blocked_retry(
     context: typer.Context, queue: Queue, ids: Ids = None, every: AllBlocked = False, require: Require = None
 ) -> None:
     """Has jobs go on, as fresh ones that are due now, in this order."""
-    _unblock(require or context.obj, queue, "retry", ids, every=every)
+    with opened_app(require or context.obj) as app:
+        every = _all_or(ids, every)
+        count = actions_on(app, queue).do_all("retry", who()) if every else done(app, queue, "retry", ids)
+        typer.echo(f"{count} retried")
 
 
 @blocked.command("skip")
@@ -234,7 +228,8 @@ def blocked_skip(
     require: Require = None,
 ) -> None:
     """Deletes the oldest payload of jobs, and has them go on with the others."""
-    _unblock(require or context.obj, queue, "skip", ids, every=False)
+    with opened_app(require or context.obj) as app:
+        typer.echo(f"{done(app, queue, 'skip', ids)} skipped")
 
 
 @blocked.command("delete")
@@ -248,21 +243,13 @@ def blocked_delete(
     """Deletes jobs with all their payloads. It asks if others wait for them."""
     with opened_app(require or context.obj) as app:
         _ask_if_waited_for(actions_on(app, queue), ids, yes=yes)
-        deleted = with_ids(lambda some: actions_on(app, queue).delete_and_keep("blocked", some), ids)
-        way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
-        typer.echo(f"{deleted.moved} deleted{way_back}")
-        _note(app, queue, "delete", ids, deleted.moved)
+        _delete(app, queue, "blocked", ids)
 
 
-def _unblock(require: str | None, queue: str, action: str, ids: list[str] | None, *, every: bool) -> None:
-    with opened_app(require) as app:
-        actions = actions_on(app, queue)
-        if _all_or(ids, every):
-            count = actions.retry_all()
-        else:
-            count = with_ids(actions.retry if action == "retry" else actions.skip, ids)
-        _note(app, queue, action, ids, count)
-        typer.echo(f"{count} {'retried' if action == 'retry' else 'skipped'}")
+def _delete(app: Lowkiq, queue: str, view: str, ids: list[str] | None) -> None:
+    deleted = with_ids(lambda some: actions_on(app, queue).do_or_keep("delete", some, view, who=who()), ids)
+    way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
+    typer.echo(f"{deleted.moved} deleted{way_back}")
 
 
 def _ask_if_waited_for(actions: Actions, ids: list[str] | None, *, yes: bool) -> None:
@@ -270,10 +257,6 @@ def _ask_if_waited_for(actions: Actions, ids: list[str] | None, *, yes: bool) ->
     found: list[str] = [] if yes else with_ids(actions.waited_for, ids or [])
     if found:
         typer.confirm(f"{waited_for(found)}. Go on?", abort=True, err=True)
-
-
-def _note(app: Lowkiq, queue: str, action: str, ids: list[str] | None, count: int) -> None:
-    note_action(app.caller, app.settings.namespace, queue, action, len(ids) if ids else count, count, who())
 
 
 def _all_or(ids: list[str] | None, every: bool) -> bool:

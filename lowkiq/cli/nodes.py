@@ -170,7 +170,6 @@ def _find(app: Lowkiq, name: str) -> str:
 
 
 def _await(app: Lowkiq, request: HandRequest) -> HandRequest:
-    """The request with its outcome."""
     deadline, told = clock.monotonic() + AWAITED, ""
     while True:
         now, found = read_hand(app.caller, app.settings.namespace, request.id)

@@ -111,7 +111,6 @@ def of_statistics(queue: str, days: Sequence[Statistics]) -> Table:
 
 
 def of_morgue(queue: str, jobs: Sequence[Job], title: str = "Morgue of") -> Table:
-    """A row a job."""
     table = Table("id", "payloads", "since", "error", title=f"{title} {queue}")
     for row in map(summary, jobs):
         id, error = (escape(printable(row[key], None)) for key in ("id", "error"))

@@ -12,8 +12,6 @@ from lowkiq.web.view import View
 
 
 class Option(NamedTuple):
-    """An option."""
-
     name: str
     code: Value
     #: False where this application does not have the worker.

@@ -32,8 +32,6 @@ INDICES: Final = {"due": "queue", "morgue": "morgue"}
 
 
 class FoundJob(NamedTuple):
-    """A job in one of its places."""
-
     queue: str
     job: JobPreview
 

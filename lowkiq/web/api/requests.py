@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from lowkiq.admin.alerts.alert import Severity
 from lowkiq.admin.jobs.actions import ActionName
+from lowkiq.admin.jobs.deeds import DEEDS
 from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.search import View
 from lowkiq.admin.past.statistics import KEPT_DAYS
@@ -102,7 +103,7 @@ class PauseRequest(msgspec.Struct, frozen=True):
     ] = 2.0
 
 
-_Option = Annotated[str, Meta(extra_json_schema={"enum": LIVE})]
+_Option = Annotated[str, Meta(extra_json_schema={"enum": [*LIVE]})]
 
 
 class SettingsRequest(msgspec.Struct, frozen=True):
@@ -164,11 +165,9 @@ class ActionRequest(msgspec.Struct, frozen=True):
     action: Annotated[
         ActionName,
         Meta(
-            description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
-            "blocked: retry, skip (without their oldest payload), bury, delete. Of "
-            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well. Of due "
-            "and blocked: hold, which keeps ids from being run. Of held: let_go, stop_waiting (of "
-            "jobs that wait for others: they run without those), bury, delete."
+            description="; ".join(
+                f"{name} (of {', '.join(deed.scripts)}): they will {deed.will}" for name, deed in DEEDS.items()
+            )
         ),
     ]
     ids: Annotated[
@@ -177,10 +176,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
     ] = None
     view: Annotated[
         View | None,
-        Meta(
-            description="Where the ids are. Default: due, morgue for revive, blocked for retry and skip, held for "
-            "let_go and stop_waiting."
-        ),
+        Meta(description="Where the ids are. Default: the first of the views that the action is of."),
     ] = None
     reason: Annotated[
         Annotated[str, Meta(max_length=MOST_WHY)], Meta(description="Of hold: for all who see that they are held.")

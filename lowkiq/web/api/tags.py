@@ -6,7 +6,6 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-from starlette.concurrency import run_in_threadpool
 
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 
@@ -39,7 +38,7 @@ class TagsReply(msgspec.Struct, frozen=True):
     query=TagsQuery,
     refusals=NO_QUEUE,
 )
-async def tags(call: ApiCall) -> TagsReply:
+def tags(call: ApiCall) -> TagsReply:
     """The tags that most ids of a queue have, the most frequent first."""
-    found = await run_in_threadpool(call.view.backend.tags, call.queue, call.query.limit)
+    found = call.backend.tags(call.queue, call.query.limit)
     return TagsReply(call.queue, [TagRow(*one) for one in found])

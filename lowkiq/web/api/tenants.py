@@ -6,7 +6,6 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-from starlette.concurrency import run_in_threadpool
 
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 
@@ -40,7 +39,7 @@ class TenantsReply(msgspec.Struct, frozen=True):
     query=TenantsQuery,
     refusals=NO_QUEUE,
 )
-async def tenants(call: ApiCall) -> TenantsReply:
+def tenants(call: ApiCall) -> TenantsReply:
     """Whose backlog is the largest in a queue that gives fair shares."""
-    found = await run_in_threadpool(call.view.backend.tenants, call.queue, call.query.limit)
+    found = call.backend.tenants(call.queue, call.query.limit)
     return TenantsReply(call.queue, [TenantRow(*one) for one in found])
