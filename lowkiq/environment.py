@@ -106,17 +106,14 @@ def find(option: str, given: str | None, environment: Mapping[str, str], plain: 
 
 
 def find_redis_url(environment: Mapping[str, str]) -> Found | None:
-    """The URL of Redis that the environment names."""
     return find("--redis-url", None, environment, "REDIS_URL")
 
 
 def find_node_number(given: str | None, environment: Mapping[str, str]) -> Found | None:
-    """The number of a node or machine as it was given."""
     return find("--node-number", given, environment, "NODE_NUMBER")
 
 
 def find_number_of_nodes(given: str | None, environment: Mapping[str, str]) -> Found | None:
-    """The number of all nodes as it was given."""
     return find("--number-of-nodes", given, environment, "NUMBER_OF_NODES")
 
 
@@ -281,7 +278,6 @@ def make_token() -> str:
 
 
 def link_to_sign_in(address: Address, token: str) -> str:
-    """The link that signs a browser in."""
     return f"http://{address}/sign-in?token={token}"
 
 

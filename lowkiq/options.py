@@ -115,8 +115,6 @@ class WorkerOptions(_Both, total=False):
 
 
 class Option(NamedTuple):
-    """What an option may be."""
-
     #: Raises SettingsError for what it can't be, None apart; it is told a label that ends with the option's name.
     check: Callable[[str, Any], None]
     may_be_none: bool

@@ -204,7 +204,6 @@ def _of_cron(text: str, offset: float, tz: str, missed: Missed, backlog: int) ->
 
 
 def _interval(every: Any) -> float | None:
-    """The seconds of an interval; None if it is none."""
     if isinstance(every, datetime.timedelta):
         return every.total_seconds()
     if isinstance(every, str):

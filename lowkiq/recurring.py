@@ -265,8 +265,6 @@ def _queue_of(worker: Target) -> str:
 
 
 class StoredEntries:
-    """Entries in Redis."""
-
     def __init__(self, app: App) -> None:
         self._app = app
 

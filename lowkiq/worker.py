@@ -267,7 +267,6 @@ class Worker(Generic[P]):
 
     @classmethod
     def registered_app(cls) -> Application:
-        """The application that the worker is registered with."""
         if cls.app is None:
             raise LowkiqError(f"{cls.__name__} is not registered: put @app.worker above it")
         return cls.app

@@ -70,7 +70,6 @@ class Subject:
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
-        """INFO."""
         return dict(self.caller.command("INFO"))
 
     def config(self, name: str) -> str | None:
@@ -100,7 +99,6 @@ class Subject:
 
     @property
     def alerts(self) -> list[Alert]:
-        """The one list of alerts."""
         return self._found.alerts
 
     def since(self, alert: Alert) -> str:

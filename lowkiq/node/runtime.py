@@ -223,7 +223,6 @@ class Runtime:
         return [*map(DeadNode, self.known_dead), *self.page.read_bulletin().dead_nodes]
 
     def shards(self) -> list[Shard]:
-        """The shards of all queues."""
         return shards_of(self.namespace, {**self.queues, **self.layouts})
 
 

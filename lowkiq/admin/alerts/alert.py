@@ -25,8 +25,6 @@ Severity = Literal["bad", "warn"]
 
 
 class Kind(NamedTuple):
-    """A kind of alerts."""
-
     #: The thing that a subject names.
     subject: Literal["", "queue", "node", "host", "part of Redis"]
     #: The end of "12 more …", where there are too many to tell each.

@@ -77,7 +77,6 @@ class Situation:
         return _by_owner(self.nodes.unowned)
 
     def shards_of(self, queue: str) -> Sequence[ShardMetrics]:
-        """The shards of a queue."""
         return self._by_queue.get(queue, ())
 
     @cached_property

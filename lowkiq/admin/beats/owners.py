@@ -114,7 +114,6 @@ class _Known:
         return "nobody", "no node that is there runs this queue"
 
     def _why_there(self, node: NodeHealth, shard: ShardMetrics) -> tuple[Why, str]:
-        """Why a shard is at a node, and stays."""
         if (node.node, shard.queue, shard.shard) in self._fostered:
             return "stands in", "stands in, until the node whose part it is asks for it"
         if (placement := self._placements.get(shard.place)) and placement.node == node.node:

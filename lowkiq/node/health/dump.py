@@ -115,7 +115,6 @@ def _is_idle(worker: JobThread, frame: FrameType | None) -> bool:
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and those that have called it."""
     while frame is not None:
         yield frame
         frame = frame.f_back
