@@ -7,7 +7,8 @@ import getpass
 import os
 import socket
 import time
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -50,36 +51,41 @@ Name = Annotated[str, typer.Argument(metavar="NODE", help="Its name or, if no ot
 Wait = Annotated[bool, typer.Option("--wait", help="Until the node has done it; a dump is printed.")]
 
 
-@nodes.command()
-def quiet(
-    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-) -> None:
-    """Takes no new jobs, and goes on with those that run."""
-    _ask(context, require, node, "quiet", wait=wait, as_json=as_json)
+#: What a node can be asked for → what it does then.
+ASKED: Final[Mapping[HandName, str]] = {
+    "quiet": "Takes no new jobs, and goes on with those that run.",
+    "resume": "Takes jobs again.",
+    "restart": "Makes room for a successor, which its supervisor starts first.",
+    "dump": "Tells what each of its threads does. It is kept for a week, and read with --wait or on the page.",
+}
 
 
-@nodes.command()
-def resume(
-    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-) -> None:
-    """Takes jobs again."""
-    _ask(context, require, node, "resume", wait=wait, as_json=as_json)
+def _asking(action: HandName) -> Callable[..., None]:
+    """The command that asks for it."""
+
+    def command(
+        context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
+    ) -> None:
+        with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
+            request = ask(app.caller, app.settings.namespace, _find(app, node), action, who())
+            how = "" if wait else " (--wait tells the outcome)"
+            typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
+            if wait:
+                request = _await(app, request)
+            dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
+            if as_json:
+                text = {"text": dumped[1]} if dumped else {}
+                typer.echo(msgspec.json.encode(msgspec.structs.asdict(request) | text).decode())
+            elif dumped:
+                typer.echo(dumped[1])
+            if wait and request.state != "done":
+                raise typer.Exit(ExitCode.FAILED)
+
+    return command
 
 
-@nodes.command()
-def restart(
-    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-) -> None:
-    """Makes room for a successor, which its supervisor starts first."""
-    _ask(context, require, node, "restart", wait=wait, as_json=as_json)
-
-
-@nodes.command()
-def dump(
-    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-) -> None:
-    """Tells what each of its threads does. It is kept for a week, and read with --wait or on the page."""
-    _ask(context, require, node, "dump", wait=wait, as_json=as_json)
+for _action, _does in ASKED.items():
+    nodes.command(_action, help=_does)(_asking(_action))
 
 
 @nodes.command("forget")
@@ -138,25 +144,6 @@ def who() -> str:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a container's user may have no name
         return f"user {os.getuid()}@{socket.gethostname()}"
-
-
-def _ask(
-    context: typer.Context, require: str | None, name: str, action: HandName, *, wait: bool, as_json: bool
-) -> None:
-    with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
-        request = ask(app.caller, app.settings.namespace, _find(app, name), action, who())
-        how = "" if wait else " (--wait tells the outcome)"
-        typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
-        if wait:
-            request = _await(app, request)
-        dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
-        if as_json:
-            text = {"text": dumped[1]} if dumped else {}
-            typer.echo(msgspec.json.encode(msgspec.structs.asdict(request) | text).decode())
-        elif dumped:
-            typer.echo(dumped[1])
-        if wait and request.state != "done":
-            raise typer.Exit(ExitCode.FAILED)
 
 
 def _find(app: Lowkiq, name: str) -> str:
