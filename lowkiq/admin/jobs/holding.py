@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from lowkiq.admin.metrics import read_hashes
 from lowkiq.admin.pauses import Hold, Waits, parse_hold
 from lowkiq.after import OPEN, circle, part_name
 from lowkiq.errors import LowkiqError
@@ -37,6 +38,21 @@ def read_hold(caller: Caller, shard: Shard, id: bytes) -> Hold | None:
     """Who holds an id; None: nobody does."""
     (since,) = caller.read([("ZSCORE", f"{shard.prefix}held", id)], None)
     return None if since is None else _of_shard(caller, shard, [(id, since)])[0]
+
+
+def read_gathered(caller: Caller, shards: Sequence[Shard], most: int) -> dict[str, list[tuple[Hold, int]]]:
+    """Queue → ids that somebody holds in these shards, so many of each at most, with the payloads that each has."""
+    prefixes, met = [shard.prefix for shard in shards], list[Unreadable]()
+    told = read_hashes(caller, [f"{prefix}holds" for prefix in prefixes], most)
+    rows = [(shard, id, text) for shard, texts in zip(shards, told, strict=True) for id, text in texts.items()]
+    since = caller.read([("ZSCORE", f"{shard.prefix}held", id) for shard, id, _ in rows], None)
+    counts = caller.read([("ZCARD", f"{shard.prefix}payloads:".encode() + id) for shard, id, _ in rows], 0)
+    found: dict[str, list[tuple[Hold, int]]] = {}
+    for (shard, id, text), score, count in zip(rows, since, counts, strict=True):
+        if score is not None:
+            hold = parse_hold(met, quoted(f"{shard.prefix}holds"), id, score, text)
+            found.setdefault(shard.queue, []).append((hold, count))
+    return found
 
 
 def read_circle(

@@ -17,7 +17,7 @@ from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.jobs.states import state_named
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
-from lowkiq.admin.pauses import pause_text
+from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.words import behind_newer, listed, printable, waited_for
 from lowkiq.errors import Refused
 from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, jobs_of
@@ -47,6 +47,8 @@ class Order:
     total: int
     #: Whether the page of the job sent it, and the answer goes there.
     is_of_job: bool
+    #: Why, for people: of what is held it is kept.
+    why: str = ""
 
     @classmethod
     def of(cls, queue: str, form: Form) -> Order:
@@ -69,6 +71,7 @@ class Order:
             is_confirmed=form.get("confirmed") == "1",
             total=int(total) if total.isascii() and total.isdigit() and len(total) < 16 else 0,  # noqa: PLR2004
             is_of_job=form.get("from") == "job" and len(ids) == 1,
+            why=form.get("why", "").strip()[:MOST_WHY],
         )
 
     @property
@@ -138,14 +141,14 @@ def _answer(view: View, request: Request, order: Order) -> Response:
     if not (order.is_confirmed or (order.is_harmless and not late)):
         return _question(view, request, order, late)
     if order.is_all:
-        bulk = view.bulks.start(order.queue, order.action, order.match, order.total, who_of(request))
+        bulk = view.bulks.start(order.queue, order.action, order.match, order.total, who_of(request), order.why)
         return RedirectResponse(link(request, f"/bulks/{bulk.id}"), 303)
     actions, undo = view.backend.actions(order.queue), None
     if order.action == "delete":
         deleted = actions.delete_and_keep(order.match.view, order.ids)
         moved, undo = deleted.moved, deleted.undo
     else:
-        moved = actions.act(order.action, order.match.view, order.ids, pause_text(who_of(request), ""))
+        moved = actions.act(order.action, order.match.view, order.ids, pause_text(who_of(request), order.why))
     note_action(
         view.backend.caller, view.backend.namespace, order.queue, order.action, len(order.ids), moved, who_of(request)
     )
@@ -187,6 +190,7 @@ def _question(view: View, request: Request, order: Order, late: str) -> Response
         conditions=_conditions(order.match) if order.is_all else "",
         fields=_fields(order, count),
         named=order.ids[:NAMED],
+        most_why=MOST_WHY,
         unnamed=max(len(order.ids) - NAMED, 0),
         back=link(request, path, **query),
     )
