@@ -14,14 +14,18 @@ from lowkiq import SettingsError, __version__, environment, log
 from lowkiq.admin.alerts.emptied import acknowledge
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.limits import read_limits
+from lowkiq.admin.past.history import read_earlier
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
+from lowkiq.cli.examples import add_examples
 from lowkiq.cli.find import find
+from lowkiq.cli.find import jobs as list_jobs
 from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume, stop_waiting, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents, who
 from lowkiq.cli.nodes import nodes as on_nodes
+from lowkiq.cli.one_job import PERFORM_EPILOG, job, perform, push
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
 from lowkiq.cli.owners import OWNERS_EPILOG, owners
 from lowkiq.cli.recurring import recurring
@@ -59,10 +63,14 @@ Examples:
   lowkiq tenants OrderSync                                whose backlog is the largest, where fair_by is set
   lowkiq set OrderSync concurrency=10                    nodes follow; unset undoes it, settings shows what is set
   lowkiq find 17                                         where that job is, in all queues
+  lowkiq jobs OrderSync --state retrying                 those of one queue, by state, error or tag
+  lowkiq job OrderSync 17                                its story: where it is and why, payloads, error
+  lowkiq -r shop.jobs push OrderSync 17 '{"total": 5}'
+  lowkiq -r shop.jobs perform OrderSync 17               run the job that failed in production here
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
   lowkiq blocked list OrderSync                          ids that wait for a person; also retry, skip, delete
   lowkiq morgue list OrderSync
-  lowkiq morgue revive OrderSync 17 42                   or --all
+  lowkiq morgue revive OrderSync 17 42                   or --all, --error, --pattern, --tag
 """
 
 WEB_EPILOG = """\b
@@ -112,6 +120,10 @@ cli.command("set", epilog=SET_EPILOG)(set_options)
 cli.command("unset")(unset_options)
 cli.command()(settings)
 cli.command()(find)
+cli.command("jobs")(list_jobs)
+cli.command()(job)
+cli.command()(push)
+cli.command(epilog=PERFORM_EPILOG)(perform)
 cli.command()(undo)
 cli.command(epilog=INCIDENTS_EPILOG)(incidents)
 cli.add_typer(on_nodes, name="nodes")
@@ -207,8 +219,13 @@ def _node_numbers(number: str | None, count: str | None) -> tuple[int, int, bool
 
 
 @cli.command()
-def stats(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
-    """What each queue holds and has done."""
+def stats(
+    context: typer.Context,
+    wide: Annotated[bool, typer.Option("--wide", help="All numbers of each queue.")] = False,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """What each queue holds and does, in a line a queue; with --wide, all of its numbers."""
     with opened_app(require or context.obj) as app:
         metrics = app.metrics()
         now, namespace = redis_time(app.caller), app.settings.namespace
@@ -224,7 +241,13 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             typer.echo(msgspec.json.encode(rows).decode())
         else:
             told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
-            tables.show(tables.of_queues(metrics), *told, *tables.of_waiting(waiting, now), *told_of(app))
+            told += [*tables.of_waiting(waiting, now), *told_of(app)]
+            if wide:
+                tables.show(tables.of_queues(metrics), *told)
+            else:
+                earlier = read_earlier(app.caller, namespace, metrics)
+                for line in (*tables.plain(tables.in_short(metrics, earlier, now)), *told):
+                    typer.echo(line)
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 
@@ -326,6 +349,9 @@ def doctor(context: typer.Context, require: Require = None, as_json: AsJson = Fa
     else:
         tables.show(examiner.table(findings), examiner.summary(findings))
     _exit(0 if examiner.is_well(findings) else ExitCode.FAILED)
+
+
+add_examples(cli)
 
 
 def _exit(code: int, seconds: float = USUAL) -> NoReturn:

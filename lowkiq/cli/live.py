@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -46,12 +47,13 @@ def set_options(
     queue: Queue,
     settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Sets options of a queue, which its nodes follow while they run."""
     with opened_app(require or context.obj) as app:
         values = dict(map(parse_live, settings))
         actions_on(app, queue).set(who=who(), **_plain(values))
-        typer.echo(f"{len(values)} set for {printable(queue, 200)}")
+        _tell("set", len(values), queue, as_json=as_json)
 
 
 def unset_options(
@@ -59,11 +61,12 @@ def unset_options(
     queue: Queue,
     names: Annotated[list[str], typer.Argument(metavar="NAME...")],
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Has options of a queue be those of the code again."""
     with opened_app(require or context.obj) as app:
         count = actions_on(app, queue).unset(*names, who=who())
-        typer.echo(f"{count} unset for {printable(queue, 200)}")
+        _tell("unset", count, queue, as_json=as_json)
 
 
 def settings(
@@ -84,6 +87,10 @@ def settings(
             tables.show(_table(app, shown))
         else:
             typer.echo("nothing is set: all is as the code says")
+
+
+def _tell(done: str, count: int, queue: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps({done: count}) if as_json else f"{count} {done} for {printable(queue, 200)}")
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import getpass
+import json
 import os
 import socket
 import time
@@ -93,6 +94,7 @@ def forget_machine(
     context: typer.Context,
     host: Annotated[str, typer.Argument(metavar="HOST", help="As the alert names it.")],
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Forgets the nodes of a machine that went away without saying goodbye, so that no alert tells of them any more."""
     with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
@@ -109,7 +111,7 @@ def forget_machine(
         key = f"forget:{found[0].node}"
         new = NewIncident(key=key, kind="forget", severity="note", says=says, host=found[0].host, who=who())
         try_to_note(caller, namespace, new)
-        typer.echo(says)
+        typer.echo(json.dumps({"forgotten": len(found)}) if as_json else says)
 
 
 def incidents(

@@ -51,6 +51,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "blocked": Kind("queue", "queues have blocked jobs"),
     "growing morgue": Kind("queue", "queues have a growing morgue"),
     "paused": Kind("queue", "queues are paused"),
+    "held": Kind("queue", "queues have ids that are held for long"),
     "unsent": Kind("queue", "queues have jobs of which what follows is not sent"),
     "recurring": Kind("queue", "queues have recurring jobs that are late"),
     "dependent": Kind("queue", "queues have jobs that wait for others for long"),

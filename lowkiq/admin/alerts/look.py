@@ -26,11 +26,13 @@ from lowkiq.admin.alerts.vanished import Gone, of_vanished
 from lowkiq.admin.beats.health import BEAT_INTERVAL, BEAT_TTL, MOST_BEATS, read_health
 from lowkiq.admin.beats.members import read_placements
 from lowkiq.admin.beats.nodes import Nodes, judge
+from lowkiq.admin.jobs.holding import read_gathered
 from lowkiq.admin.live import read_live
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards
 from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_milestones
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.admin.past.statistics import usual
+from lowkiq.admin.pauses import Hold
 from lowkiq.admin.resharding import Resharding, read_moving
 from lowkiq.admin.why.reading import Around, Reader
 from lowkiq.admin.why.reasons import Reason
@@ -46,6 +48,8 @@ CONFIG_EVERY, USUAL_EVERY = 60.0, 60.0
 GROWS_OVER, MOST_LINES = 60.0, 200
 #: Seconds without a look after which nodes may have been unable to beat; and for which they are waited for then.
 UNWATCHED, RETURNING = 2.5, 2 * BEAT_INTERVAL
+#: Shards, and ids in all, of which a look asks since when somebody holds them.
+MOST_HOLDING, MOST_HELD = 50, 500
 #: Late queues of which a look asks why: one that is not told alone need not say so.
 MOST_REASONS: Final = 2 * NAMED
 
@@ -130,6 +134,7 @@ class Look:
             reshards=reshards or {},
             past=self._read_past(queues),
             lines=self._read_lines(queues, at),
+            holds=self._read_holds(shards),
             is_back=self._is_back(nodes, marker or None),
             loss=self._read_loss(marker or None, told or b"", queues, at),
             stopped_at=None if nodes.nodes else self._read_stop(),
@@ -222,15 +227,20 @@ class Look:
         for shard in sorted(shards, key=lambda shard: -shard.lag):
             if shard.queue in late and not shard.pause:
                 latest.setdefault(shard.queue, shard)
-        # Which shards its queue has beside it, no key of a shard says.
-        homes = [
-            Shard(self._namespace, one.queue, one.shard, keys.Layout(keys.LAYOUT_VERSION, 1, one.generation))
-            for one in islice(latest.values(), MOST_REASONS)
-        ]
+        homes = [self._home(one) for one in islice(latest.values(), MOST_REASONS)]
         live = read_live(self._caller, self._namespace)
         placements = read_placements(self._caller, self._namespace)
         around = Around(nodes.nodes, {}, live, placements, reshards)
         return Reader(self._caller, self._namespace, around, {}).firsts(homes)
+
+    def _home(self, one: ShardMetrics) -> Shard:
+        """The shard of these numbers. Which shards its queue has beside it, no key of a shard says."""
+        return Shard(self._namespace, one.queue, one.shard, keys.Layout(keys.LAYOUT_VERSION, 1, one.generation))
+
+    def _read_holds(self, shards: Sequence[ShardMetrics]) -> Mapping[str, Sequence[tuple[Hold, int]]]:
+        """Of the shards that have most of them: somebody may hold thousands."""
+        some = sorted((one for one in shards if one.held), key=lambda one: -one.held)[:MOST_HOLDING]
+        return read_gathered(self._caller, list(map(self._home, some)), MOST_HELD // len(some)) if some else {}
 
     def _read_lines(self, queues: Mapping[str, QueueMetrics], at: float) -> Mapping[str, Line]:
         """Of the queues that have jobs for later: these may wait for their rate."""

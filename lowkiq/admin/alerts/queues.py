@@ -31,6 +31,8 @@ CALM: Final = 54.0
 STILL_GROWS, GROWS_OVER = 600.0, 3600.0
 #: Seconds after which a node should have heard of a pause: it is told again with each renewal of its leases.
 RESTLESS: Final = 15.0
+#: Seconds for which an id may be held, and payloads that it may gather meanwhile.
+HELD_LONG, MANY_PAYLOADS = 3_600.0, 100
 #: Seconds that a batch must have run, however short it usually is; and if nobody knows how long others take.
 LONG_FLOOR, LONG_OF_FEW = 60.0, 1_800.0
 
@@ -47,6 +49,7 @@ def of_queues(now: Situation) -> Iterator[Alert]:
         yield from _blocked(now, queue, row)
         yield from _growing_morgue(now, queue, row)
         yield from _paused(now, queue, row)
+        yield from _held(now, queue)
     yield from _long_jobs(now)
 
 
@@ -184,6 +187,20 @@ def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
         do = "See those nodes: they hang"
     where, command = f"/queues/{queue}", command_on(queue, "lowkiq resume")
     yield Alert("paused", "warn", queue, "; ".join(parts), do, since or None, where, command)
+
+
+def _held(now: Situation, queue: str) -> Iterator[Alert]:
+    """Forgotten: for long, or while payloads gather without an end."""
+    long = [row for row in now.holds.get(queue, ()) if now.at - row[0].since >= HELD_LONG or row[1] > MANY_PAYLOADS]
+    if not long:
+        return
+    first, most = min(long, key=lambda row: row[0].since)[0], max(long, key=lambda row: row[1])
+    held = f"{plural(len(long), 'id')} of {printable(queue, 60)} {'is' if len(long) == 1 else 'are'} held"
+    since = f"{printable(first.id, 60)} for {age(now.at - first.since)}{by_whom(first)}"
+    gathered = f"; {most[1]:,} payloads wait in {printable(most[0].id, 60)}" if most[1] > MANY_PAYLOADS else ""
+    do = f"Let go of what need not be held any longer: lowkiq let-go {printable(queue, 60)} ID"
+    where, command = f"/queues/{queue}?view=held", command_on(queue, "lowkiq held")
+    yield Alert("held", "warn", queue, f"{held}: {since}{gathered}", do, None, where, command)
 
 
 # ── failing, and failed for good ────────────────────────────────────────────────────────────────────────────────────

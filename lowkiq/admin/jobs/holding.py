@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from lowkiq.admin.metrics import read_hashes
 from lowkiq.admin.pauses import Hold, Waits, parse_hold
 from lowkiq.after import OPEN, circle, part_name
 from lowkiq.errors import LowkiqError
@@ -38,6 +39,21 @@ def read_holds_of(caller: Caller, ids: Sequence[tuple[Shard, bytes]]) -> list[Ho
     since = caller.read([("ZSCORE", f"{shard.prefix}held", id) for shard, id in ids], None)
     holds = iter(_holds(caller, [(*one, at) for one, at in zip(ids, since, strict=True) if at is not None]))
     return [None if at is None else next(holds) for at in since]
+
+
+def read_gathered(caller: Caller, shards: Sequence[Shard], most: int) -> dict[str, list[tuple[Hold, int]]]:
+    """Queue → ids that somebody holds in these shards, so many of each at most, with the payloads that each has."""
+    prefixes, met = [shard.prefix for shard in shards], list[Unreadable]()
+    told = read_hashes(caller, [f"{prefix}holds" for prefix in prefixes], most)
+    rows = [(shard, id, text) for shard, texts in zip(shards, told, strict=True) for id, text in texts.items()]
+    since = caller.read([("ZSCORE", f"{shard.prefix}held", id) for shard, id, _ in rows], None)
+    counts = caller.read([("ZCARD", f"{shard.prefix}payloads:".encode() + id) for shard, id, _ in rows], 0)
+    found: dict[str, list[tuple[Hold, int]]] = {}
+    for (shard, id, text), score, count in zip(rows, since, counts, strict=True):
+        if score is not None:
+            hold = parse_hold(met, quoted(f"{shard.prefix}holds"), id, score, text)
+            found.setdefault(shard.queue, []).append((hold, count))
+    return found
 
 
 def read_circle(

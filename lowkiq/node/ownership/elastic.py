@@ -75,7 +75,7 @@ class Elastic:
                     (went if is_foster else came).append(lease)
                     lease.is_foster = is_foster
         if came or went:
-            logger.info("part_changed", nodes=len(self._members.known), came=_named(came), went=_named(went))
+            logger.debug("part_changed", nodes=len(self._members.known), came=_named(came), went=_named(went))
             self._look()
 
     def balance(self, nodes: Sequence[NodeHealth]) -> None:

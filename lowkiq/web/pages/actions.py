@@ -16,6 +16,7 @@ from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.jobs.states import state_named
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
+from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.admin.words import behind_newer, listed, printable, waited_for
 from lowkiq.errors import Refused
 from lowkiq.web.pages.action_words import jobs_of
@@ -45,6 +46,8 @@ class Order:
     total: int
     #: Whether the page of the job sent it, and the answer goes there.
     is_of_job: bool
+    #: Why, for people: of what is held it is kept.
+    why: str = ""
 
     @classmethod
     def of(cls, queue: str, form: Form) -> Order:
@@ -67,6 +70,7 @@ class Order:
             is_confirmed=form.get("confirmed") == "1",
             total=int(total) if total.isascii() and total.isdigit() and len(total) < 16 else 0,  # noqa: PLR2004
             is_of_job=form.get("from") == "job" and len(ids) == 1,
+            why=form.get("why", "").strip()[:MOST_WHY],
         )
 
     @property
@@ -123,10 +127,10 @@ def _answer(view: View, visit: Visit, order: Order) -> Response:
     if not (order.is_confirmed or (order.is_harmless and not late)):
         return _question(view, visit.request, order, late)
     if order.is_all:
-        bulk = view.bulks.start(order.queue, order.action, order.match, order.total, visit.who)
+        bulk = view.bulks.start(order.queue, order.action, order.match, order.total, visit.who, order.why)
         return visit.go(f"/bulks/{bulk.id}")
     actions = view.backend.actions(order.queue)
-    done = actions.do_or_keep(order.action, order.ids, order.match.view, who=visit.who)
+    done = actions.do_or_keep(order.action, order.ids, order.match.view, who=visit.who, why=order.why)
     return visit.go(path, **query, done=order.action, moved=done.moved, of=len(order.ids), undo=done.undo)
 
 
@@ -165,6 +169,7 @@ def _question(view: View, request: Request, order: Order, late: str) -> Response
         conditions=_conditions(order.match) if order.is_all else "",
         fields=_fields(order, count),
         named=order.ids[:NAMED],
+        most_why=MOST_WHY,
         unnamed=max(len(order.ids) - NAMED, 0),
         back=link(request, path, **query),
     )

@@ -72,8 +72,7 @@ def respond(view: View, request: Request, problem: Problem) -> Response:
     # Not what was posted: a script that repeated it would act twice.
     returns = problem.is_down and request.method != "POST"
     last = view.snapshots.last
-    heard = {"at": last.at, "ago": view.snapshots.age} if last is not None else None
-    context = {"problem": problem, "returns": returns, "heard": heard}
+    context = {"problem": problem, "returns": returns, "heard_at": last.at if last is not None else None}
     response = page(view, request, "message.html", status_code=problem.status, **context)
     response.headers.update(problem.headers)
     return response

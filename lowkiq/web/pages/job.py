@@ -15,7 +15,7 @@ from lowkiq.admin.jobs.finder import FoundJob
 from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.jobs.tracking import Transition
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
-from lowkiq.admin.pauses import Hold
+from lowkiq.admin.pauses import MOST_WHY, Hold
 from lowkiq.admin.why.reasons import Reason, held_text
 from lowkiq.failure import main_line
 from lowkiq.web.pages.action_words import result_of, undo_of
@@ -93,6 +93,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "result": result_of(visit.query),
         "undo": undo_of(visit.query),
         "undo_seconds": KEPT_SECONDS,
+        "most_why": MOST_WHY,
     }
 
 

@@ -213,6 +213,9 @@ def render(view: View, request: Request, template: str, *, live: bool = False, *
         caller = request.scope.get(CALLER)
         # Somebody who is not in, as on the page for signing in, has nowhere to go.
         frame["is_in"] = caller is not None
+        # Of a page that shows nothing live its header does, as far as it is known just now.
+        last = view.snapshots.last if caller is not None and view.snapshots.age <= STALE else None
+        frame["last_alerts"] = last.alerts if last else None
         frame["signed_in"] = caller is not None and caller.kind == "session"
         theme = request.cookies.get(THEME)
         frame["theme"] = theme if theme in THEMES else ""
