@@ -8,8 +8,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 import typer
@@ -17,7 +17,7 @@ import typer
 from lowkiq import Lowkiq, SettingsError, clock
 from lowkiq.admin.alerts.noted import INCIDENTS
 from lowkiq.admin.beats.dumps import read_dump
-from lowkiq.admin.beats.hands import HandName, HandRequest, ask, read_hand
+from lowkiq.admin.beats.hands import HANDS, HandName, HandRequest, ask, read_hand
 from lowkiq.admin.beats.health import forget, read_gone
 from lowkiq.admin.past.incidents import NewIncident, read_incidents, try_to_note
 from lowkiq.admin.words import age, listed, plural, printable
@@ -52,15 +52,6 @@ Name = Annotated[str, typer.Argument(metavar="NODE", help="Its name or, if no ot
 Wait = Annotated[bool, typer.Option("--wait", help="Until the node has done it; a dump is printed.")]
 
 
-#: What a node can be asked for → what it does then.
-ASKED: Final[Mapping[HandName, str]] = {
-    "quiet": "Takes no new jobs, and goes on with those that run.",
-    "resume": "Takes jobs again.",
-    "restart": "Makes room for a successor, which its supervisor starts first.",
-    "dump": "Tells what each of its threads does. It is kept for a week, and read with --wait or on the page.",
-}
-
-
 def _asking(action: HandName) -> Callable[..., None]:
     """The command that asks for it."""
 
@@ -85,8 +76,8 @@ def _asking(action: HandName) -> Callable[..., None]:
     return command
 
 
-for _action, _does in ASKED.items():
-    nodes.command(_action, help=_does)(_asking(_action))
+for _action, _hand in HANDS.items():
+    nodes.command(_action, help=_hand.does)(_asking(_action))
 
 
 @nodes.command("forget")

@@ -108,14 +108,15 @@ def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Reply:
     if body.keep and body.action != "delete":
         raise Rejected(400, f"keep goes with delete: {body.action} can be undone by other actions, or not at all")
     actions = call.backend.actions(call.queue)
-    do = actions.do_or_keep if body.keep else actions.do
     try:
         if body.action == "revive" and not body.out_of_order and (late := actions.behind_newer(ids)):
             raise Rejected(409, f"{behind_newer(late)}: nothing was done; out_of_order does it anyway")
-        done = do(body.action, ids, view, who=call.who, why=body.reason)
+        if not body.keep:
+            return Reply(200, Moved(actions.do(body.action, ids, view, who=call.who, why=body.reason)))
+        deleted = actions.do_or_keep(body.action, ids, view, who=call.who)
     except (TypeError, ValueError) as error:
         raise Rejected(400, f"field ids: {error}") from error
-    return Reply(200, Moved(done) if isinstance(done, int) else Moved(done.moved, done.undo))
+    return Reply(200, Moved(deleted.moved, deleted.undo))
 
 
 def _act_on_all(call: ApiCall, body: ActionRequest, all: All) -> Reply:

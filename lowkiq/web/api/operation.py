@@ -98,15 +98,14 @@ class Operation:
         """The route of the operation. Errors of Redis are left to the application."""
 
         takes_snapshot = len(inspect.signature(self.handler).parameters) > 1
+        is_async = inspect.iscoroutinefunction(self.handler)
 
         async def endpoint(request: Request) -> Response:
             try:
                 query = read_query(request, self.query) if self.query else None
                 body = await read_body(request, self.body) if self.body else None
                 given = (ApiCall(view, request, query, body), *([await view.snapshots.get()] if takes_snapshot else ()))
-                if inspect.iscoroutinefunction(self.handler):
-                    return _respond(await self.handler(*given))
-                return _respond(await run_in_threadpool(self.handler, *given))
+                return _respond(await (self.handler(*given) if is_async else run_in_threadpool(self.handler, *given)))
             except Rejected as error:
                 return _respond(Reply(error.status, Failure(str(error)), error.headers))
             except BeingResharded as error:

@@ -20,7 +20,6 @@ from lowkiq.web.api import (
     recurring,
     resharding,
     tags,
-    tenants,
 )
 from lowkiq.web.api.operation import JSON, ApiCall, operation
 from lowkiq.web.api.replies import TokenReply
@@ -66,7 +65,7 @@ OPERATIONS: Final = (
     jobs.job,
     jobs.search,
     tags.tags,
-    tenants.tenants,
+    tags.tenants,
     actions.act,
     actions.undo,
     flow.pause,

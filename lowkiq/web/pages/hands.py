@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,29 +17,6 @@ from lowkiq.admin.words import age, printable
 from lowkiq.web.pages.live import LivePages, Visit, page
 from lowkiq.web.view import View
 
-
-class Wording(NamedTuple):
-    """An action as it is asked back."""
-
-    label: str
-    will: str
-
-
-WORDINGS: Final[Mapping[str, Wording]] = {
-    "quiet": Wording(
-        "Quiet",
-        "It takes no new jobs and goes on with those that run, until somebody resumes it. Its shards' jobs wait.",
-    ),
-    "resume": Wording("Resume", "It takes jobs again."),
-    "restart": Wording(
-        "Restart",
-        "Its supervisor starts a successor beside it. Once that is ready this node hands its shards over and ends. No "
-        "job is lost; one that takes longer than the drain timeout runs again.",
-    ),
-    "dump": Wording(
-        "Dump", "It tells what each of its threads and tasks is doing, without their variables. It goes on working."
-    ),
-}
 NOT_HEARD: Final = (
     "The node does not hear: it may hang, be cut off from Redis, or be older than this view. See its last beat, its "
     "machine, and its log."
@@ -64,7 +41,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         action, node = _action(visit.query.get("action", "")), _node(visit)
         return page(
             view, visit.request, "hand_question.html", node=node.node, name=_name(node), action=action,
-            wording=WORDINGS[action], obstacle=_obstacle(node, action),
+            wording=HANDS[action], obstacle=_obstacle(node, action),
         )  # fmt: skip
 
     def act(visit: Visit) -> Response:
@@ -99,7 +76,7 @@ def _build_hand(view: View, visit: Visit) -> Mapping[str, Any]:
         explained = f"{printable(request.says[:1].upper() + request.says[1:], 500)}."
     return {
         "hand": request,
-        "wording": WORDINGS[request.action],
+        "wording": HANDS[request.action],
         "name": _name(node) if node else "a node that is gone",
         "stands": state,
         "look": look,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -14,13 +14,19 @@ from lowkiq.admin.words import printable
 from lowkiq.errors import LowkiqError, SettingsError, short
 from lowkiq.recurrence import BACKLOG, Rule
 from lowkiq.web.backend import RecurringAction
-from lowkiq.web.pages.hands import Wording
 from lowkiq.web.pages.live import LivePages, Visit, page
 from lowkiq.web.render.templating import from_field
 from lowkiq.web.view import View
 
 #: Jobs that the page shows: those that run next.
 SHOWN: Final = 200
+
+
+class Wording(NamedTuple):
+    """An action as it is asked back."""
+
+    label: str
+    will: str
 
 
 #: What a page asks: actions, and the change of a rule.
