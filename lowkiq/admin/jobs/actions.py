@@ -207,12 +207,12 @@ class Actions:
         Keeps a deed among the incidents, if it was one on several jobs: programs may do more of those on one than
         anybody wants to read. Holds last.
         """
-        if self._given and (ids > 1 or (action in DEEDS and DEEDS[action].lasts)):
+        deed = DEEDS.get(action)
+        if self._given and (ids > 1 or (deed and deed.lasts)):
             queue, kind = self._given[0].queue, action.replace("_", " ")
+            did = (deed and deed.noted) or kind.capitalize()
             of = f"{moved:,} of {plural(ids, 'job')}" if moved != ids else plural(ids, "job")
-            says = (
-                f"{kind.capitalize()}: {of} of {printable(queue, 60)}{f': {printable(why, MOST_WHY)}' if why else ''}"
-            )
+            says = f"{did}: {of} of {printable(queue, 60)}{f': {printable(why, MOST_WHY)}' if why else ''}"
             note_deed(self._caller, self._given[0].namespace, queue, kind, says, who)
 
     def pause(self, reason: str = "", *, who: str = "", wait: float = WAIT) -> PauseReply:

@@ -41,6 +41,8 @@ class Deed:
     is_harmless: bool = False
     #: It is kept among the incidents also of one job: it lasts.
     lasts: bool = False
+    #: What an incident begins with, in place of its name.
+    noted: str = ""
 
     @property
     def view(self) -> str:
@@ -100,6 +102,7 @@ DEEDS: Final[Mapping[str, Deed]] = {
         done="made to wait no more",
         others="waited for none",
         lasts=True,
+        noted="Made to wait no more",
     ),
     "bury": Deed(
         scripts={**dict.fromkeys(_ANY, ("bury", MERGE, "any")), "retries": ("bury", MERGE, "failed")},

@@ -100,7 +100,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
     def track(visit: Visit) -> Response:
         queue, id = str(visit.request.path_params["queue"]), from_field(visit.form.get("id", ""))
         _track(view, queue, id, is_on=visit.form.get("on") == "1")
-        return visit.go(f"/queues/{queue}/job", "#history", id=id)
+        return visit.go(f"/queues/{queue}/job#history", id=id)
 
     return [
         pages.deed("/queues/{queue}/track", track),

@@ -92,9 +92,10 @@ class Visit:
             raise HTTPException(404, f"There is no queue {printable(name, 100)}.")
         return name
 
-    def go(self, path: str, fragment: str = "", **query: Any) -> Response:
+    def go(self, path: str, /, **query: Any) -> Response:
         """Has the browser go there once a deed is done."""
-        return RedirectResponse(link(self.request, path, **query) + fragment, 303)
+        path, mark, fragment = path.partition("#")
+        return RedirectResponse(link(self.request, path, **query) + mark + fragment, 303)
 
 
 #: Makes what the template of a page is given; it may read from Redis, and runs in a thread.
