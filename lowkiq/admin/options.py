@@ -47,6 +47,12 @@ class LiveOptions(TypedDict, total=False):
 
 
 LIVE: Final = tuple(LiveOptions.__annotations__)
+#: What can be set beside these, for no node: limits of a queue's alerts, as settings of these names, and the most.
+ALERT_LIMITS: Final[Mapping[str, float]] = {
+    "alert_lag": 31_536_000, "alert_failing": 1, "alert_morgue": 1_000_000_000, "alert_long": 1_000_000,
+}  # fmt: skip
+#: All that can be set of a queue.
+SETTABLE: Final = (*LIVE, *ALERT_LIMITS)
 
 
 def check_option(label: str, name: str, value: Any) -> None:
@@ -94,8 +100,14 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
 
 def check_live(queue: str, name: str, value: Any) -> None:
     """Raises SettingsError for what can't be set, or can't have that value; it names what was meant perhaps."""
-    if name not in LIVE:
-        raise unknown_option("live setting", name, LIVE)
+    if name not in SETTABLE:
+        raise unknown_option("live setting", name, SETTABLE)
+    if name in ALERT_LIMITS:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and 0 <= value <= ALERT_LIMITS[name]):
+            most = f"{ALERT_LIMITS[name]:,}"
+            raise SettingsError(f"queue {queue}: {name} is {short(value)}, it must be a number from 0 (off) to {most}")
+        return
     if name == "rate" and value is not None:
         value = parse_rate(f"queue {queue}", value)
     check_option(f"queue {queue}", name, value)

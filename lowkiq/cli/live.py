@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.live import LiveSetting, read_live
-from lowkiq.admin.options import LIVE, parse_live
+from lowkiq.admin.options import ALERT_LIMITS, SETTABLE, parse_live
 from lowkiq.admin.words import age, printable
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
@@ -38,7 +38,7 @@ Nodes follow within a second or two, in place of what their code says, and so do
 unset. Batches that run go on as they began. There are: concurrency, max_running, batch_size, max_retry_count,
 when_exhausted (bury, block or discard), perform_timeout (seconds), rate (jobs/seconds), weight (its share of a node's
 threads beside other queues, 1 to 1000, in place of --queues), log_level (debug, info, warning or error: the lowest of a
-node's queues counts).
+node's queues counts), and alert_lag, alert_failing, alert_morgue and alert_long: limits of the queue's alerts.
 """
 
 
@@ -96,7 +96,7 @@ def _tell(done: str, count: int, queue: str, *, as_json: bool) -> None:
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Raises SettingsError for a name that is none, lest it be another argument."""
     if "who" in values:
-        raise SettingsError(f"unknown live setting `who`, known are: {', '.join(sorted(LIVE))}")
+        raise SettingsError(f"unknown live setting `who`, known are: {', '.join(sorted(SETTABLE))}")
     return dict(values)
 
 
@@ -106,6 +106,7 @@ def _table(app: Lowkiq, live: Mapping[str, Mapping[str, LiveSetting]]) -> Table:
         worker = app.workers.get(queue)
         for name, setting in found.items():
             code = "" if worker is None else str(getattr(worker, name, BESIDE_CODE.get(name)))
+            code = str(getattr(app.settings, name)) if name in ALERT_LIMITS else code
             row = (queue, name, str(setting.value), code, setting.who, age(now - setting.at))
             table.add_row(*(printable(text, 100) for text in row))
     return table

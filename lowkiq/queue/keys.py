@@ -197,6 +197,11 @@ def marker(namespace: str) -> str:
     return f"{namespace}:marker"
 
 
+def acknowledged(namespace: str) -> str:
+    """Hash: key of an alert → who has seen it, until when, and a note, as JSON."""
+    return f"{namespace}:acknowledged"
+
+
 def emptied(namespace: str) -> str:
     """String: what Redis held before it was found empty, as JSON, until somebody acknowledges that."""
     return f"{namespace}:emptied"

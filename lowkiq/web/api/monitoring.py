@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
+from lowkiq.admin.alerts.acknowledging import acknowledge
 from lowkiq.admin.jobs.failures import named
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.metrics import QueueMetrics
@@ -17,6 +18,7 @@ from lowkiq.admin.past.statistics import number_of, read_statistics
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
 from lowkiq.web.api.replies import (
+    AcknowledgedReply,
     AlertRow,
     AlertsReply,
     Errors,
@@ -30,7 +32,15 @@ from lowkiq.web.api.replies import (
     Stats,
     StatsReply,
 )
-from lowkiq.web.api.requests import AlertsQuery, FailuresQuery, HistoryQuery, QueueQuery, StatisticsQuery
+from lowkiq.web.api.requests import (
+    AcknowledgeRequest,
+    AlertsQuery,
+    FailuresQuery,
+    HistoryQuery,
+    QueueQuery,
+    StatisticsQuery,
+)
+from lowkiq.web.security.guard import who_of
 from lowkiq.web.view import View
 
 #: The header with the seconds since the oldest of the numbers was read.
@@ -61,9 +71,8 @@ async def nodes(call: ApiCall) -> NodesReply:
     """The health of every node, and what needs looking at."""
     snapshot = await call.view.snapshots.get()
     found = snapshot.nodes
-    return NodesReply(
-        found.nodes, found.late, found.missing, found.doubled, found.unowned, not snapshot.alerts, snapshot.alerts
-    )
+    is_well = all(alert.acknowledged for alert in snapshot.alerts)
+    return NodesReply(found.nodes, found.late, found.missing, found.doubled, found.unowned, is_well, snapshot.alerts)
 
 
 @operation("GET", "/api/v1/alerts", "getAlerts", query=AlertsQuery)
@@ -76,7 +85,27 @@ async def alerts(call: ApiCall) -> AlertsReply:
         for alert in snapshot.alerts
         if (query.queue is None or alert.is_about(query.queue)) and query.severity in {None, alert.severity}
     ]
-    return AlertsReply(not snapshot.alerts, snapshot.at, found)
+    return AlertsReply(all(one.acknowledged for one in snapshot.alerts), snapshot.at, found)
+
+
+@operation(
+    "POST",
+    "/api/v1/alerts/acknowledge",
+    "acknowledgeAlerts",
+    description="They are told last from then on, and wake nobody. Keys of alerts that are over are left out.",
+    body=AcknowledgeRequest,
+    examples={"mute": {"keys": ["late queue:OrderSync"], "seconds": 7200, "note": "a flood that we expect"}},
+)
+async def acknowledge_alerts(call: ApiCall) -> AcknowledgedReply:
+    """Say that somebody has seen alerts."""
+    body: AcknowledgeRequest = call.body
+    snapshot, backend, who = await call.view.snapshots.get(), call.view.backend, who_of(call.request)
+    found = [alert for alert in snapshot.alerts if alert.key in body.keys]
+    until = None if body.seconds is None else snapshot.at + body.seconds
+    done = await run_in_threadpool(
+        lambda: acknowledge(backend.caller, backend.namespace, found, who, until=until, note=body.note)
+    )
+    return AcknowledgedReply(done)
 
 
 @operation("GET", "/api/v1/queues", "getQueues")

@@ -24,8 +24,8 @@ async def incidents(call: ApiCall) -> IncidentsReply:
     def read() -> IncidentsReply:
         backend, limit = call.view.backend, query.limit
         found = read_incidents(
-            backend.caller, backend.namespace, queue=query.queue, node=query.node, kind=query.kind, since=query.since,
-            until=query.until, limit=limit + 1, cursor=query.cursor or "",
+            backend.caller, backend.namespace, queue=query.queue, node=query.node, kind=query.kind, who=query.who,
+            since=query.since, until=query.until, limit=limit + 1, cursor=query.cursor or "",
         )  # fmt: skip
         return IncidentsReply(found[:limit], found[limit - 1].key if len(found) > limit else None)
 

@@ -51,6 +51,7 @@ OPERATIONS: Final = (
     monitoring.stats,
     monitoring.nodes,
     monitoring.alerts,
+    monitoring.acknowledge_alerts,
     monitoring.queues,
     monitoring.queue,
     monitoring.owners,

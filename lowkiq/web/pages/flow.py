@@ -30,6 +30,10 @@ EXPLAINED: Final = {
     "perform_timeout": "Seconds that a batch may take, or none.",
     "rate": "Jobs that may start in so many seconds, such as 100/60, or none. By key, if the code says so.",
     "weight": "Its share of a node's threads beside other queues, 1 where none is set: 1 to 1,000, or none.",
+    "alert_lag": "Seconds by which its jobs may be late without an alert; 0: any.",
+    "alert_failing": "Share of its tries that may fail without an alert, 0.5 for half; 0: any.",
+    "alert_morgue": "Jobs of it that may die within an hour without an alert, less one; 0: any number.",
+    "alert_long": "Times as long as 99 of 100 take that a job of it may run without an alert; 0: any.",
     "log_level": "The lowest level that nodes of the queue log: debug, info, warning or error.",
 }
 #: Seconds for which a page waits for nodes: the next one shows who has not confirmed the pause.
