@@ -22,6 +22,17 @@ class Whole(NamedTuple):
         return f"{self.low:,} to {self.high:,}"
 
 
+class UpTo(NamedTuple):
+    """A number from 0, which turns something off, to the highest."""
+
+    high: float
+
+    def __call__(self, label: str, value: Any) -> None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and 0 <= value <= self.high):
+            raise SettingsError(f"{label} is {short(value)}, it must be a number from 0 (off) to {self.high:,}")
+
+
 class OneOf(tuple[str, ...]):
     """One of some texts."""
 

@@ -29,6 +29,9 @@ NEEDED_BY_THE_VIEW: Final = ("starlette", "jinja2", "uvicorn", "prometheus_clien
 MADE_UP: Final = "LOWKIQ_WEB_MADE_TOKEN"
 #: Variable with the names under which a view that asks for no credentials is reached.
 WEB_HOSTS: Final = "LOWKIQ_WEB_HOSTS"
+#: Addresses of proxies that are believed, and the path under which the view is reached.
+WEB_PROXIES: Final = "LOWKIQ_WEB_PROXIES"
+WEB_ROOT_PATH: Final = "LOWKIQ_WEB_ROOT_PATH"
 #: Threads of a node.
 MOST_THREADS: Final = 1000
 #: Weight of a queue, at most: how much of the threads it gets beside one of 1.
@@ -284,6 +287,11 @@ def link_to_sign_in(address: Address, token: str) -> str:
 def find_web_hosts(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Names of hosts, in small letters; one that begins with a dot stands for all below it, "*" for all there are."""
     return tuple(environment.get(WEB_HOSTS, "").lower().replace(",", " ").split())
+
+
+def find_web_proxies(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Addresses and networks of proxies in front of the view that are believed."""
+    return tuple(environment.get(WEB_PROXIES, "").replace(",", " ").split())
 
 
 def check_address(

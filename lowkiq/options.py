@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, cast, get_args, get_origin, get_type_hints
 
-from lowkiq.checks import FunctionOf, OneOf, Whole
+from lowkiq.checks import FunctionOf, OneOf, UpTo, Whole
 from lowkiq.environment import MOST_WEIGHT
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.fewer import Debounce, Equal, Keep, check_debounce, check_equal, check_throttle
@@ -92,6 +92,21 @@ class LiveOptions(_Both, total=False):
     ]
 
 
+class AlertLimits(TypedDict, total=False):
+    """Limits of a queue's alerts, which people set beside these, for no node: settings of these names are for all."""
+
+    alert_lag: Annotated[float, UpTo(31_536_000), "Seconds by which its jobs may be late without an alert; 0: any."]
+    alert_failing: Annotated[float, UpTo(1), "Share of its tries that may fail without an alert, 0.5 for half; 0: any."]
+    alert_morgue: Annotated[
+        int, UpTo(1_000_000_000), "Jobs of it that may die within an hour without an alert, less one; 0: any number."
+    ]
+    alert_long: Annotated[
+        float,
+        UpTo(1_000_000),
+        "Times as long as 99 of 100 take that a job of it may run without an alert; 0: any.",
+    ]
+
+
 class WorkerOptions(_Both, total=False):
     """Options of a worker, as `@app.worker` takes them: what they do is told in `Worker`."""
 
@@ -143,15 +158,18 @@ def _rows(table: type) -> Mapping[str, Option]:
 OF_WORKERS: Final = _rows(WorkerOptions)
 #: Option that people can set while nodes run → what it may be.
 LIVE: Final = _rows(LiveOptions)
+#: The same of limits of alerts, and all that can be set of a queue.
+ALERT_LIMITS: Final = _rows(AlertLimits)
+SETTABLE: Final = {**LIVE, **ALERT_LIMITS}
 #: The lowest level that is logged by nodes of a queue.
 LOG_LEVELS: Final = cast("OneOf", LIVE["log_level"].check)
 
 
 def check_live(queue: str, name: str, value: Any) -> None:
     """Raises SettingsError for what can't be set, or can't have that value; it names what was meant perhaps."""
-    if name not in LIVE:
-        raise unknown_option("live setting", name, LIVE)
-    LIVE[name](f"queue {queue}: {name}", value)
+    if name not in SETTABLE:
+        raise unknown_option("live setting", name, SETTABLE)
+    SETTABLE[name](f"queue {queue}: {name}", value)
 
 
 def parse_live(text: str) -> tuple[str, Any]:

@@ -11,19 +11,19 @@ import msgspec
 import typer
 
 from lowkiq import SettingsError, __version__, environment, log
-from lowkiq.admin.alerts.emptied import acknowledge
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.history import read_earlier
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
+from lowkiq.cli.alerts import ALERTS_EPILOG, alerts
 from lowkiq.cli.examples import add_examples
 from lowkiq.cli.find import find
 from lowkiq.cli.find import jobs as list_jobs
 from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume, stop_waiting, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
-from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents, who
+from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.one_job import PERFORM_EPILOG, job, perform, push
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
@@ -83,18 +83,8 @@ Examples:
 \b
 Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps. Without any
 it makes up a token, and logs a link with it. With --no-auth, LOWKIQ_WEB_HOSTS lists the names it answers to, beside
-addresses. Without -r it knows only where Redis is, which is enough to see and act.
-"""
-
-ALERTS_EPILOG = """\b
-Examples:
-  lowkiq alerts -r shop.jobs                             the list that the web view shows, the worst first
-  lowkiq alerts -r shop.jobs --json | jq -r '.[].says'
-  lowkiq alerts -r shop.jobs --bad --json                for a monitor that wakes people
-
-\b
-Thresholds are settings of the application (alert_lag, alert_failing …), so name it with -r.
-Exits 0 when there is no alert, 1 when there are some, or Redis can't be used, 2 for a wrong option.
+addresses. Without -r it knows only where Redis is, which is enough to see and act. LOWKIQ_WEB_PROXIES lists addresses
+of proxies that are believed: what they tell of the path (X-Forwarded-Prefix) and, with --no-auth, of who somebody is.
 """
 
 cli = typer.Typer(
@@ -131,6 +121,7 @@ cli.command()(track)
 cli.command()(untrack)
 cli.command(epilog=EVENTS_EPILOG)(events)
 cli.command()(failures)
+cli.command(epilog=ALERTS_EPILOG)(alerts)
 cli.command(epilog=OWNERS_EPILOG)(owners)
 
 
@@ -291,29 +282,6 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             raise typer.Exit(ExitCode.FAILED)
 
 
-@cli.command(epilog=ALERTS_EPILOG)
-def alerts(
-    context: typer.Context,
-    require: Require = None,
-    as_json: AsJson = False,
-    bad: Annotated[bool, typer.Option("--bad", help="Only what keeps jobs from running, or loses them.")] = False,
-    seen: Annotated[
-        bool, typer.Option("--acknowledge", help="First ends the alert of a Redis that came back empty.")
-    ] = False,
-) -> None:
-    """What is wrong with nodes, queues and Redis, since when, and what to do. Exits 1 when something is."""
-    with opened_app(require or context.obj) as app:
-        if seen:
-            acknowledge(app.caller, app.settings.namespace, who())
-        found = [alert for alert in app.nodes().alerts if alert.severity == "bad" or not bad]
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-        else:
-            tables.tell(found, app.caller, "All is well." if not bad else "Nothing is bad.")
-    if found:
-        raise typer.Exit(ExitCode.FAILED)
-
-
 @cli.command(epilog=WEB_EPILOG)
 def web(
     context: typer.Context,
@@ -324,6 +292,9 @@ def web(
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Whoever reaches it may see and act; something else protects it.")
     ] = False,
+    root_path: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where a proxy has it: /lowkiq. [LOWKIQ_WEB_ROOT_PATH]")
+    ] = None,
 ) -> None:
     """Serves the web view: queues, nodes and jobs in a browser, an API, /metrics. TERM and INT end it."""
     try:
@@ -333,7 +304,14 @@ def web(
     with opened_app(require or context.obj) as app:
         _configure_log()
         disarm(but=(signal.SIGHUP,))
-        code = server.serve(app, parse_address(bind), read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
+        code = server.serve(
+            app,
+            parse_address(bind),
+            read_only=read_only,
+            payloads=not no_payloads,
+            no_auth=no_auth,
+            root_path=root_path,
+        )
     _exit(code)
 
 

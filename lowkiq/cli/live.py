@@ -18,13 +18,13 @@ from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, opened_app
 from lowkiq.cli.queues import Queue, actions_on, shards_count
 from lowkiq.log import DEFAULT_LEVEL
-from lowkiq.options import LIVE, parse_live
+from lowkiq.options import ALERT_LIMITS, SETTABLE, parse_live
 from lowkiq.queue.call import redis_time
 
 #: Settings that no worker has in its code → what nodes go by without; of a weight that is with --queues.
 BESIDE_CODE: Final = {"log_level": DEFAULT_LEVEL, "weight": "--queues"}
 
-_EXPLAINED: Final = "\n".join(f"  {name:16} {option.explained}" for name, option in LIVE.items())
+_EXPLAINED: Final = "\n".join(f"  {name:16} {option.explained}" for name, option in SETTABLE.items())
 SET_EPILOG: Final = f"""\b
 Examples:
   lowkiq set OrderSync concurrency=10 batch_size=50
@@ -37,7 +37,7 @@ Examples:
 \b
 Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
 unset. Batches that run go on as they began. A weight counts in place of that of --queues; of log levels the lowest of a
-node's queues. There are:
+node's queues; limits of alerts are for no node. There are:
 {_EXPLAINED}
 """
 
@@ -96,7 +96,7 @@ def _tell(done: str, count: int, queue: str, *, as_json: bool) -> None:
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Raises SettingsError for a name that is none, lest it be another argument."""
     if "who" in values:
-        raise SettingsError(f"unknown live setting `who`, known are: {', '.join(sorted(LIVE))}")
+        raise SettingsError(f"unknown live setting `who`, known are: {', '.join(sorted(SETTABLE))}")
     return dict(values)
 
 
@@ -106,6 +106,7 @@ def _table(app: Lowkiq, live: Mapping[str, Mapping[str, LiveSetting]]) -> Table:
         worker = app.workers.get(queue)
         for name, setting in found.items():
             code = "" if worker is None else str(getattr(worker, name, BESIDE_CODE.get(name)))
+            code = str(getattr(app.settings, name)) if name in ALERT_LIMITS else code
             row = (queue, name, str(setting.value), code, setting.who, age(now - setting.at))
             table.add_row(*(printable(text, 100) for text in row))
     return table

@@ -41,6 +41,7 @@ Examples:
   lowkiq incidents
   lowkiq incidents --kind death --limit 10
   lowkiq incidents --queue OrderSync --json
+  lowkiq incidents --who ann                             what somebody did
 """
 
 #: Seconds between looks for an answer; and for which one is awaited: a successor may take its time.
@@ -110,6 +111,7 @@ def incidents(
     queue: Annotated[str | None, typer.Option(metavar="QUEUE")] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     kind: Annotated[str | None, typer.Option(help=f"{listed(INCIDENTS)}.")] = None,
+    by: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Who did it: a part of the name.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 50,
     require: Require = None,
     as_json: AsJson = False,
@@ -118,12 +120,16 @@ def incidents(
     with opened_app(require or context.obj) as app:
         if kind is not None and kind not in INCIDENTS:
             raise unknown_option("kind of incident", kind, INCIDENTS)
-        found = read_incidents(app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, limit=limit)
+        found = read_incidents(
+            app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, who=by, limit=limit
+        )
         if as_json:
             typer.echo(msgspec.json.encode(found).decode())
             return
         if not found:
-            typer.echo("no such incident within 30 days" if queue or node or kind else "no incident within 30 days")
+            typer.echo(
+                "no such incident within 30 days" if queue or node or kind or by else "no incident within 30 days"
+            )
         for row in found:
             ends = " (it goes on)" if row.goes_on else f" (for {age(row.until - row.at)})" if row.until else ""
             who = f", by {printable(row.who, 80)}" if row.who else ""

@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lowkiq import clock
+from lowkiq.admin.alerts.acknowledging import by_whom
 from lowkiq.admin.alerts.alert import Alert
 from lowkiq.admin.beats.nodes import Nodes
 from lowkiq.admin.jobs.failures import Groups
@@ -85,7 +86,8 @@ def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
     now = redis_time(caller) if alerts else 0.0
     for alert in alerts:
         lasts = f" (for {age(now - alert.since)})" if alert.since is not None else ""
-        typer.echo(f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}")
+        seen = f" (seen{by_whom(alert)})" if alert.acknowledged else ""
+        typer.echo(f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}{seen}")
         if alert.command:
             typer.echo(f"  → {alert.command}")
     if not alerts and otherwise:

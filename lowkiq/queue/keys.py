@@ -169,6 +169,8 @@ live_settings = _key("settings")
 marker = _key("marker")
 #: String: what Redis held before it was found empty, as JSON, until somebody acknowledges that.
 emptied = _key("emptied")
+#: Hash: key of an alert → who has seen it, until when, and a note, as JSON.
+acknowledged = _key("acknowledged")
 #: Exists for a while once a node has told that Redis was away: others need not.
 away = _key("away")
 #: Hash: alert → since when it is noted, and when it was last.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from lowkiq.admin import words
@@ -29,6 +30,8 @@ FAILS_OVER: Final = 300.0
 CALM: Final = 54.0
 #: Seconds within which a job must have been buried for a morgue to be growing, and over which it is measured.
 STILL_GROWS, GROWS_OVER = 600.0, 3600.0
+#: Seconds without a new one after which a morgue is not called growing.
+QUIET: Final = 30.0
 #: Seconds after which a node should have heard of a pause: it is told again with each renewal of its leases.
 RESTLESS: Final = 15.0
 #: Seconds for which an id may be held, and payloads that it may gather meanwhile.
@@ -218,7 +221,7 @@ class _Share(NamedTuple):
 
 def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     """A share of tries, not their number: a queue of a million jobs has failures each minute."""
-    limit, where = now.thresholds.failing, f"/queues/{queue}?view=retries"
+    limit, where = now.thresholds.failing_of(queue), f"/queues/{queue}?view=retries"
     do = "See their errors: what has tries left is tried again by itself, the rest goes to the morgue, or is blocked"
     alert = Alert("failing queue", "bad", queue, "", do, None, where, "lowkiq stats")
     is_noted = alert.key in now.noted
@@ -259,7 +262,7 @@ def _blocked(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
 
 def _growing_morgue(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     """Over an hour, if it still grows: what was buried this morning is known."""
-    limit, points = now.thresholds.morgue, _within(now, queue, GROWS_OVER)
+    limit, points = now.thresholds.morgue_of(queue), _within(now, queue, GROWS_OVER)
     recent = _within(now, queue, STILL_GROWS)
     if not limit or not recent:
         return
@@ -271,10 +274,18 @@ def _growing_morgue(now: Situation, queue: str, row: QueueMetrics) -> Iterator[A
     if grown >= max(limit, 2) and lately > 0:
         says = (
             f"{plural(grown, 'job')} of {printable(queue, 60)} went to the morgue in the last "
-            f"{age(now.at - lowest.at)}, and it still grows: {row.morgue_length:,} are there"
+            f"{age(now.at - lowest.at)}, {_lately(now, queue, row)}: {row.morgue_length:,} are there"
         )
         do = "See their errors, mend the cause, then revive or delete them: nothing else happens to them"
         yield Alert("growing morgue", "bad", queue, says, do, None, where, command)
+
+
+def _lately(now: Situation, queue: str, row: QueueMetrics) -> str:
+    """Whether a morgue still grows, as far as points tell."""
+    points = sorted(now.past.get(queue, ()), key=lambda point: -point.at)
+    same = [point.at for point in takewhile(lambda point: point.morgue_length >= row.morgue_length, points)]
+    rest = now.at - same[-1] if same else 0.0
+    return f"no new one for {age(rest)}" if rest >= QUIET else "and it still grows"
 
 
 def _within(now: Situation, queue: str, seconds: float) -> list[Point]:
@@ -297,7 +308,7 @@ def _long_jobs(now: Situation) -> Iterator[Alert]:
     """Batches that run for many times as long as 99 of 100 of their queue. One that is to stop is told as such."""
     for running in now.batches:
         queue = running.thread.queue or ""
-        usual, times = now.usual.get(queue), now.thresholds.long
+        usual, times = now.usual.get(queue), now.thresholds.long_of(queue)
         if not times or running.runs_on:
             continue
         limit = LONG_OF_FEW if usual is None else max(usual * times, LONG_FLOOR)

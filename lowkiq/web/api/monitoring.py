@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from lowkiq.admin.alerts.acknowledging import acknowledge
 from lowkiq.admin.jobs.failures import ErrorGroup, named
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.metrics import QueueMetrics
@@ -15,6 +16,7 @@ from lowkiq.admin.past.statistics import number_of, read_statistics
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
 from lowkiq.web.api.replies import (
+    AcknowledgedReply,
     AlertRow,
     AlertsReply,
     Errors,
@@ -28,7 +30,14 @@ from lowkiq.web.api.replies import (
     Stats,
     StatsReply,
 )
-from lowkiq.web.api.requests import AlertsQuery, FailuresQuery, HistoryQuery, QueueQuery, StatisticsQuery
+from lowkiq.web.api.requests import (
+    AcknowledgeRequest,
+    AlertsQuery,
+    FailuresQuery,
+    HistoryQuery,
+    QueueQuery,
+    StatisticsQuery,
+)
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
@@ -59,9 +68,8 @@ async def stats(call: ApiCall) -> Reply:
 def nodes(_: ApiCall, snapshot: Snapshot) -> NodesReply:
     """The health of every node, and what needs looking at."""
     found = snapshot.nodes
-    return NodesReply(
-        found.nodes, found.late, found.missing, found.doubled, found.unowned, not snapshot.alerts, snapshot.alerts
-    )
+    is_well = all(alert.acknowledged for alert in snapshot.alerts)
+    return NodesReply(found.nodes, found.late, found.missing, found.doubled, found.unowned, is_well, snapshot.alerts)
 
 
 @operation("GET", "/api/v1/alerts", "getAlerts", query=AlertsQuery)
@@ -73,7 +81,24 @@ def alerts(call: ApiCall, snapshot: Snapshot) -> AlertsReply:
         for alert in snapshot.alerts
         if (query.queue is None or alert.is_about(query.queue)) and query.severity in {None, alert.severity}
     ]
-    return AlertsReply(not snapshot.alerts, snapshot.at, found)
+    return AlertsReply(all(one.acknowledged for one in snapshot.alerts), snapshot.at, found)
+
+
+@operation(
+    "POST",
+    "/api/v1/alerts/acknowledge",
+    "acknowledgeAlerts",
+    description="They are told last from then on, and wake nobody. Keys of alerts that are over are left out.",
+    body=AcknowledgeRequest,
+    examples={"mute": {"keys": ["late queue:OrderSync"], "seconds": 7200, "note": "a flood that we expect"}},
+)
+def acknowledge_alerts(call: ApiCall, snapshot: Snapshot) -> AcknowledgedReply:
+    """Say that somebody has seen alerts."""
+    body: AcknowledgeRequest = call.body
+    found = [alert for alert in snapshot.alerts if alert.key in body.keys]
+    until = None if body.seconds is None else snapshot.at + body.seconds
+    caller, namespace = call.backend.caller, call.backend.namespace
+    return AcknowledgedReply(acknowledge(caller, namespace, found, call.who, until=until, note=body.note))
 
 
 @operation("GET", "/api/v1/queues", "getQueues")

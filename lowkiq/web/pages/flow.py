@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute
 from lowkiq.admin.live import set_live
 from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.errors import SettingsError
-from lowkiq.options import LIVE, parse_live
+from lowkiq.options import SETTABLE, parse_live
 from lowkiq.web.live_options import options_of
 from lowkiq.web.pages.live import LivePages, Visit, page
 
@@ -37,7 +37,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         queue, status = visit.queue(), 400 if error else 200
         return page(
             view, visit.request, "settings.html", status_code=status, queue=queue, options=options_of(view, queue),
-            explained=LIVE, error=error, now=visit.snapshot.at,
+            explained=SETTABLE, error=error, now=visit.snapshot.at,
         )  # fmt: skip
 
     def change(visit: Visit) -> Response:
