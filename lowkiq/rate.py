@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from lowkiq.checks import FunctionOf
-from lowkiq.errors import SettingsError, short
+from lowkiq.codec import error_text
+from lowkiq.errors import LowkiqError, SettingsError, checked_key, short
 
 #: Jobs of a rate, and seconds: a year.
 MOST_JOBS: Final = 1_000_000
@@ -73,6 +74,17 @@ class Rate:
     def __str__(self) -> str:
         """As people set it, 100/60; one by key is told so."""
         return f"{self.limit}/{self.per:.12g}" + (",by-key" if self.by else "")
+
+    def key_of(self, id: str, payload: Any, load_id: Callable[[str], Any] | None) -> str:
+        """The key of a job; "": the queue has the rate. Raises LowkiqError where `by` fails, or gives what is none."""
+        try:
+            key = self.by(load_id(id) if load_id else id, payload) if self.by else ""
+        except Exception as error:
+            raise LowkiqError(f"the rate's `by` failed: {error_text(error)[:200]}") from error
+        try:
+            return checked_key(key)
+        except ValueError as error:
+            raise LowkiqError(f"the rate's `by` gave what can be no key: {error}") from None
 
     @property
     def window(self) -> float:
