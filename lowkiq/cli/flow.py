@@ -13,7 +13,7 @@ from lowkiq.admin.pauses import by_whom
 from lowkiq.admin.words import age, printable
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.cli.queues import Queue, actions_on, done, shards_count
+from lowkiq.cli.queues import Queue, SomeIds, actions_on, done, shards_count
 from lowkiq.environment import ExitCode
 from lowkiq.queue.call import redis_time
 
@@ -53,13 +53,10 @@ def pause(
         raise typer.Exit(ExitCode.FAILED)
 
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...")]
-
-
 def hold(
     context: typer.Context,
     queue: Queue,
-    ids: Ids,
+    ids: SomeIds,
     reason: Annotated[str, typer.Option("--reason", help="For all who wonder.")] = "",
     require: Require = None,
     as_json: AsJson = False,
@@ -70,7 +67,9 @@ def hold(
     typer.echo(json.dumps({"held": count}) if as_json else f"{count} held")
 
 
-def let_go(context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False) -> None:
+def let_go(
+    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
+) -> None:
     """Has held ids run again. Those that wait for others go on waiting: see stop-waiting."""
     with opened_app(require or context.obj) as app:
         count = done(app, queue, "let_go", ids)
@@ -78,7 +77,7 @@ def let_go(context: typer.Context, queue: Queue, ids: Ids, require: Require = No
 
 
 def stop_waiting(
-    context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False
+    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
 ) -> None:
     """Has jobs that wait for others run without those."""
     with opened_app(require or context.obj) as app:

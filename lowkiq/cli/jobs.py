@@ -17,7 +17,7 @@ from lowkiq.admin.words import behind_newer, plural, printable, waited_for
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
-from lowkiq.cli.queues import Queue, actions_on, done, shards_count, with_ids
+from lowkiq.cli.queues import Queue, SomeIds, actions_on, done, shards_count, with_ids
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short
 from lowkiq.failure import group_of
@@ -45,7 +45,6 @@ blocked = typer.Typer(
     no_args_is_help=True, help="The jobs that failed too often, and hold up their ids.", rich_markup_mode=None
 )
 
-SomeIds = Annotated[list[str], typer.Argument(metavar="ID...")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
 Pattern = Annotated[str | None, typer.Option(help='Those whose id matches a glob, e.g. "order-*".')]
@@ -58,7 +57,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 def cancel(
     context: typer.Context,
     queue: Queue,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    ids: SomeIds,
     yes: Yes = False,
     require: Require = None,
     as_json: AsJson = False,
@@ -269,7 +268,7 @@ def blocked_retry(
 def blocked_skip(
     context: typer.Context,
     queue: Queue,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    ids: SomeIds,
     require: Require = None,
     as_json: AsJson = False,
 ) -> None:
@@ -282,7 +281,7 @@ def blocked_skip(
 def blocked_delete(
     context: typer.Context,
     queue: Queue,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    ids: SomeIds,
     yes: Yes = False,
     require: Require = None,
     as_json: AsJson = False,

@@ -15,6 +15,7 @@ from lowkiq.errors import unknown_queue
 T = TypeVar("T")
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+SomeIds = Annotated[list[str], typer.Argument(metavar="ID...")]
 
 
 def shards_count(app: Lowkiq, queue: str) -> int:
