@@ -26,7 +26,7 @@ EXPLAINED: Final = {
     "max_running": "Batches of the queue that run at a time on all nodes: 1 to 10,000, or none for any number.",
     "batch_size": "Ids that one perform gets at most: 1 to 1,000.",
     "max_retry_count": "Retries of a job, also where its worker's retry has limits of its own: 0 to 1,000,000.",
-    "when_exhausted": "Fate of a job after its last try: bury, block or discard.",
+    "when_exhausted": "After the last try: bury, block or discard.",
     "perform_timeout": "Seconds that a batch may take, or none.",
     "rate": "Jobs that may start in so many seconds, such as 100/60, or none. By key, if the code says so.",
     "weight": "Its share of a node's threads beside other queues, 1 where none is set: 1 to 1,000, or none.",
