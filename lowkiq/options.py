@@ -68,7 +68,7 @@ class _Both(TypedDict, total=False):
     ]
     when_exhausted: Annotated[
         Literal["bury", "block", "discard"],
-        "Fate of a job after its last try: bury, block or discard.",
+        "After the last try: bury, block or discard.",
     ]
     perform_timeout: Annotated[float | None, _check_timeout, "Seconds that a batch may take, or none."]
 

@@ -168,4 +168,4 @@ def _of_place(job: JobPreview, running: Running | None) -> Iterator[Event]:
         case "claim":
             yield Event(job.at, "due, and claimed since")
             if running is not None:
-                yield Event(running.node.beat_at - running.thread.seconds, "its performing began")
+                yield Event(running.node.beat_at - running.thread.seconds, "started")
