@@ -85,7 +85,7 @@ class State(Nodes, frozen=True, kw_only=True):
 
 class Look:
     """
-    Looks for alerts, again and again: beside what its caller has read it costs three round trips.
+    Looks for alerts, again and again: beside what its caller has read it costs four round trips.
 
     Args:
         marks: it marks a Redis as one that was seen (emptied.py). Who looks once writes nothing.

@@ -176,4 +176,5 @@ def test_questions_and_settings_have_alerts_in_their_header(browser, app, driver
         read(browser, "/")
         page = read(browser, path)
         assert [link for link in page.all("a") if "verdict" in (link.get("class") or "")], path
+        assert "data-live" not in page.source, "else the script would ask for what is not live"
         assert re.match(r"\(\d\) .*\d alert", page.text), page.text
