@@ -107,6 +107,10 @@ class AlertLimits(TypedDict, total=False):
     ]
 
 
+class Settable(LiveOptions, AlertLimits, total=False):
+    """All that can be set of a queue."""
+
+
 class WorkerOptions(_Both, total=False):
     """Options of a worker, as `@app.worker` takes them: what they do is told in `Worker`."""
 
@@ -158,9 +162,9 @@ def _rows(table: type) -> Mapping[str, Option]:
 OF_WORKERS: Final = _rows(WorkerOptions)
 #: Option that people can set while nodes run → what it may be.
 LIVE: Final = _rows(LiveOptions)
-#: The same of limits of alerts, and all that can be set of a queue.
+#: The same of limits of alerts, and of all that can be set of a queue.
 ALERT_LIMITS: Final = _rows(AlertLimits)
-SETTABLE: Final = {**LIVE, **ALERT_LIMITS}
+SETTABLE: Final = _rows(Settable)
 #: The lowest level that is logged by nodes of a queue.
 LOG_LEVELS: Final = cast("OneOf", LIVE["log_level"].check)
 

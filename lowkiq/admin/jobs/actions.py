@@ -17,7 +17,7 @@ from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
 from lowkiq.admin.words import plural, printable
 from lowkiq.job import KEPT_BYTES, encode_id, listed_ids
-from lowkiq.options import LiveOptions
+from lowkiq.options import Settable
 from lowkiq.queue.call import Call, Caller, chunked, raise_first, redis_time
 from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.keys import NEVER
@@ -235,9 +235,9 @@ class Actions:
         """
         return reshard(self._caller, self._given[0].namespace, self._given[0].queue, shards_count, who)
 
-    def set(self, *, who: str = "", **options: Unpack[LiveOptions]) -> None:
+    def set(self, *, who: str = "", **options: Unpack[Settable]) -> None:
         """
-        Sets options of the queue (`lowkiq.options.LIVE` has them) in place of those of its worker's code. Its
+        Sets options of the queue (`lowkiq.options.SETTABLE` has them) in place of those of its worker's code. Its
         nodes follow within a second or two. Raises SettingsError for what can't be.
         """
         set_live(self._caller, self._given[0].namespace, self._given[0].queue, options, who)
