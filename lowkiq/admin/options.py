@@ -47,11 +47,21 @@ class LiveOptions(TypedDict, total=False):
 
 
 LIVE: Final = tuple(LiveOptions.__annotations__)
-#: What can be set beside these, for no node: limits of a queue's alerts, as settings of these names, and the most.
+
+
+class Settable(LiveOptions, total=False):
+    """All that can be set of a queue: beside those, for no node, limits of its alerts, as settings of these names."""
+
+    alert_lag: float
+    alert_failing: float
+    alert_morgue: float
+    alert_long: float
+
+
+#: Limit of alerts → the most that it may be.
 ALERT_LIMITS: Final[Mapping[str, float]] = {
     "alert_lag": 31_536_000, "alert_failing": 1, "alert_morgue": 1_000_000_000, "alert_long": 1_000_000,
 }  # fmt: skip
-#: All that can be set of a queue.
 SETTABLE: Final = (*LIVE, *ALERT_LIMITS)
 
 

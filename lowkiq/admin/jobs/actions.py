@@ -11,7 +11,7 @@ from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
 from lowkiq.admin.live import set_live, unset_live
-from lowkiq.admin.options import LiveOptions
+from lowkiq.admin.options import Settable
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
@@ -252,9 +252,9 @@ class Actions:
         """
         return reshard(self._caller, self._given[0].namespace, self._given[0].queue, shards_count, who)
 
-    def set(self, *, who: str = "", **options: Unpack[LiveOptions]) -> None:
+    def set(self, *, who: str = "", **options: Unpack[Settable]) -> None:
         """
-        Sets options of the queue (`lowkiq.admin.options.LIVE` has them) in place of those of its worker's code. Its
+        Sets options of the queue (`lowkiq.admin.options.SETTABLE` has them) in place of those of its worker's code. Its
         nodes follow within a second or two. Raises SettingsError for what can't be.
         """
         set_live(self._caller, self._given[0].namespace, self._given[0].queue, options, who)
