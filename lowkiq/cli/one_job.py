@@ -19,9 +19,9 @@ from lowkiq.cli import tables
 from lowkiq.cli.find import previews_of, reasons_of
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
 from lowkiq.cli.queues import Queue, actions_on, shards_count, with_ids
-from lowkiq.codec import encodable
+from lowkiq.codec import encodable, error_text
 from lowkiq.environment import ExitCode
-from lowkiq.errors import InvalidJob, short
+from lowkiq.errors import InvalidJob, LowkiqError, short
 from lowkiq.worker import Worker
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Examples:
 \b
 It runs in this process, in the foreground, as a node would: put breakpoint() into it. It stays where it is in Redis,
 and what it pushes is only counted, unless you say --push. What it does elsewhere, it does. A job that runs on a node at
-that moment is refused.
+that moment is refused; hold a queued one first (lowkiq hold), or a node may start it meanwhile.
 """
 #: Where a job is looked for, that which has failed first.
 PLACES: Final = ("morgue", "queue")
@@ -108,15 +108,17 @@ def perform(
     with opened_app(require or context.obj) as app:
         worker = _worker(app, queue, "run its jobs")
         place = with_ids(lambda ids: _whole(app, queue, *ids), [id])
-        payloads = [worker.codec.load(payload.data) for payload in place.payloads]
+        try:
+            payloads = [worker.codec.load(payload.data) for payload in place.payloads]
+        except Exception as error:  # noqa: BLE001 (load_payload is the user's)
+            fail(f"a payload of job {short(id)} can't be loaded: {error_text(error)}", ExitCode.FAILED)
+        if place.where == "queue" and not (place.is_held or place.is_blocked):
+            typer.echo("lowkiq: it is queued, so a node may run it meanwhile: hold it first if it must not", err=True)
         attempt = max(place.retry_count, -1) + 2
         with contextlib.nullcontext() if pushes else fake(app) as jobs:
             outcome = run(worker, id, payloads, attempt=attempt, tags=place.tags)
             kept = 0 if jobs is None else sum(len(jobs.pushed(one)) for one in app.workers.values())
-        deleted = 0
-        if delete and outcome.done:
-            view = {"morgue": "morgue"}.get(place.where, "blocked" if place.is_blocked else "due")
-            deleted = actions_on(app, queue).delete_and_keep(view, [id]).moved
+        deleted = _delete(app, queue, place) if delete and outcome.done else 0
         if as_json:
             typer.echo(json.dumps(_told_as_json(outcome, kept, deleted)))
         else:
@@ -124,6 +126,16 @@ def perform(
                 typer.echo(line)
     if not outcome.done:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _delete(app: Lowkiq, queue: str, place: JobPreview) -> int:
+    """Deletes a job that was run here. Raises LowkiqError where there is more of it than was run."""
+    if place.payload_count > len(place.payloads) or _whole(app, queue, place.id) != place:
+        raise LowkiqError(
+            f"job {short(place.id)} of {queue} is done here, and not deleted: it has other payloads by now"
+        )
+    view = "morgue" if place.where == "morgue" else "blocked" if place.is_blocked else "due"
+    return actions_on(app, queue).delete_and_keep(view, [place.id]).moved
 
 
 def _worker(app: Lowkiq, queue: str, what: str) -> type[Worker[Any]]:

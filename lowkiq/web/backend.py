@@ -160,10 +160,10 @@ class Backend:
             raise LowkiqError(f"this view has no worker of {queue}, which it takes to {what}: start it with -r")
         return self._app.workers[queue]
 
-    def sweep(self, bulk: Bulk, who: str = "", why: str = "") -> Iterator[Progress]:
+    def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""
         search = Search(self.caller, self._shards(bulk.queue), self.settings.load_error)
-        return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total, pause_text(who, why))
+        return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total, pause_text(who, bulk.why))
 
     def ended_sessions(self) -> set[str]:
         """Sessions of web views that somebody has signed out of, in whichever process."""

@@ -48,21 +48,19 @@ class BulkRunner:
         if not self._places.acquire(blocking=False):
             raise TooManyBulks(f"{MOST} bulks run here already: wait for one to end, or stop one")
         try:
-            bulk = bulks.new_bulk(self._backend.caller, self._backend.namespace, queue, action, match, total)
+            bulk = bulks.new_bulk(self._backend.caller, self._backend.namespace, queue, action, match, total, why)
             bulks.note_begin(self._backend.caller, self._backend.namespace, bulk, who)
             # A daemon: what it has not done when the process ends, nobody has been told was done.
-            threading.Thread(
-                target=self._run, args=(bulk, who, why), name=f"lowkiq-bulk-{bulk.id}", daemon=True
-            ).start()
+            threading.Thread(target=self._run, args=(bulk, who), name=f"lowkiq-bulk-{bulk.id}", daemon=True).start()
         except BaseException:
             self._places.release()
             raise
         logger.info("bulk_started", bulk=bulk.id, queue=queue, action=action, view=match.view, total=total)
         return bulk
 
-    def _run(self, bulk: Bulk, who: str, why: str) -> None:
+    def _run(self, bulk: Bulk, who: str) -> None:
         try:
-            for state in self._sweep(bulk, who, why):
+            for state in self._sweep(bulk, who):
                 bulk = state  # kept also for an error: it has how far the bulk has come
         except (RedisError, LowkiqError, ValueError) as error:
             bulk = msgspec.structs.replace(bulk, state="failed", error=f"{type(error).__name__}: {error}"[:200])
@@ -73,11 +71,11 @@ class BulkRunner:
             self._places.release()
         self._tell_the_end(bulk)
 
-    def _sweep(self, bulk: Bulk, who: str, why: str) -> Iterator[Bulk]:
+    def _sweep(self, bulk: Bulk, who: str) -> Iterator[Bulk]:
         """The bulk after each step, until the end, or until somebody stops it."""
         backend = self._backend
         told_at = clock.monotonic()
-        for progress in backend.sweep(bulk, who, why):
+        for progress in backend.sweep(bulk, who):
             bulk = msgspec.structs.replace(bulk, seen=progress.seen, moved=progress.moved)
             yield bulk
             if clock.monotonic() - told_at < TELL_INTERVAL:

@@ -109,6 +109,14 @@ def test_a_job_that_failed_in_production_runs_here_and_stays_there(
     sent = lowkiq("-r", "mended", "perform", "shop", "bad1", "--push", "--delete", "--json", PYTHONBREAKPOINT="0")
     assert json.loads(sent.stdout.splitlines()[-1])["deleted"] == 1
     assert not queue.queries.morgue_fetch(["bad1"]) and queue.queries.fetch(["next"])
+    queue.perform_async([{"id": "17", "payload": 1}])
+    told = lowkiq("-r", "jobs", "perform", "shop", "17")
+    assert told.returncode == 0 and "a node may run it meanwhile: hold it first" in told.stderr
+    push_more = MENDED.replace('"id": "next", "payload": 1', '"id": "17", "payload": 2')
+    (tmp_path / "more.py").write_text(push_more)
+    kept = lowkiq("-r", "more", "perform", "shop", "17", "--push", "--delete", PYTHONBREAKPOINT="0")
+    assert kept.returncode == 1 and "is done here, and not deleted: it has other payloads" in kept.stderr
+    assert queue.queries.fetch(["17"])[0].payloads == [1, 2]
     none = lowkiq("-r", "jobs", "perform", "shop", "nobody")
     assert none.returncode == 2 and "no job 'nobody' in shop" in none.stderr
 

@@ -48,7 +48,7 @@ class GatedBackend(Backend):
         for _ in range(100):
             self._steps.release()
 
-    def sweep(self, bulk: Bulk, who: str = "", why: str = "") -> Iterator[Progress]:
+    def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
         try:
             for progress in super().sweep(bulk):
                 self._wait()
@@ -234,7 +234,7 @@ def test_a_bulk_of_an_unknown_queue_has_failed_and_says_why(backend: Backend) ->
 
 def test_a_bug_fails_the_bulk_and_not_the_runner(filled: Lowkiq, backend_of: MakeBackend) -> None:
     class Broken(Backend):
-        def sweep(self, bulk: Bulk, who: str = "", why: str = "") -> Iterator[Progress]:
+        def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
             yield Progress(3, 2)
             raise ZeroDivisionError("secret")
 

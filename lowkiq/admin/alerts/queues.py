@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
+import msgspec
+
 from lowkiq.admin import words
 from lowkiq.admin.alerts.alert import Alert, command_on
 from lowkiq.admin.alerts.situation import Situation
@@ -223,7 +225,7 @@ def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     """A share of tries, not their number: a queue of a million jobs has failures each minute."""
     limit, where = now.thresholds.failing_of(queue), f"/queues/{queue}?view=retries"
     do = "See their errors: what has tries left is tried again by itself, the rest goes to the morgue, or is blocked"
-    alert = Alert("failing queue", "bad", queue, "", do, None, where, "lowkiq stats")
+    alert = Alert("failing queue", "bad", queue, "", do, None, where, command_on(queue, "lowkiq failures"))
     is_noted = alert.key in now.noted
     least = limit * ENDS_BELOW if is_noted else limit
     found = [_share(now, row, before) for before in _within(now, queue, FAILS_OVER)]
@@ -238,7 +240,7 @@ def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
             f"{100 * worst.value:.0f} % of the tries of {printable(queue, 60)} have failed in the last "
             f"{age(worst.seconds)}: {worst.failed:,} of {worst.tries:,}"
         )
-        yield Alert("failing queue", "bad", queue, says, do, None, where, "lowkiq stats")
+        yield msgspec.structs.replace(alert, says=says)
 
 
 def _share(now: Situation, row: QueueMetrics, before: Point) -> _Share | None:

@@ -45,6 +45,8 @@ class Bulk(msgspec.Struct, frozen=True):
     started_at: Seconds
     updated_at: Seconds
     error: str | None = None
+    #: Why somebody wants it, for people; of what is held it is kept.
+    why: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -52,10 +54,10 @@ class Bulk(msgspec.Struct, frozen=True):
         return self.state not in {"running", "stopping"}
 
 
-def new_bulk(caller: Caller, namespace: str, queue: str, action: str, match: Match, total: int) -> Bulk:
+def new_bulk(caller: Caller, namespace: str, queue: str, action: str, match: Match, total: int, why: str = "") -> Bulk:
     """A bulk that is about to run."""
     now = redis_time(caller)
-    bulk = Bulk(secrets.token_hex(8), queue, action, match, total, 0, 0, "running", now, now)
+    bulk = Bulk(secrets.token_hex(8), queue, action, match, total, 0, 0, "running", now, now, why=why)
     save(caller, namespace, bulk)
     listed = keys.bulks(namespace)
     caller.commands([("ZADD", listed, now, bulk.id), ("ZREMRANGEBYRANK", listed, 0, -1 - LISTED)])

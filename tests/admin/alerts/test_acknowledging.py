@@ -79,10 +79,10 @@ def test_a_queue_s_own_limits_come_first_as_they_are_set(app: Lowkiq) -> None:
     assert Watcher(app).kinds() == ["late queue"]
     driver.actions.set(who="ann", alert_lag=600)
     assert Watcher(app).kinds() == []
-    unfit: dict[str, Any] = {"alert_lag": -1, "alert_failing": 2, "alert_morgue": "x", "alert_long": None}
-    for name, value in unfit.items():
+    for name, value in (("alert_lag", -1), ("alert_failing", 2), ("alert_morgue", "x"), ("alert_long", None)):
+        refused: dict[str, Any] = {name: value}
         with pytest.raises(Exception, match=rf"{name} is .*, it must be a number from 0 \(off\) to"):
-            driver.actions.set(**{name: value})
+            driver.actions.set(**refused)
     driver.actions.unset("alert_lag", who="ann")
     assert Watcher(app).kinds() == ["late queue"]
 
