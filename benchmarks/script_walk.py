@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, Final
 
 from benchmarks.full_shard import NODE, FullShard
-from lowkiq.admin.jobs.actions import MERGE
+from lowkiq.admin.jobs.deeds import MERGE
 from lowkiq.job import EncodedJob
 from lowkiq.queue import keys, resharding
 from lowkiq.queue.call import Call

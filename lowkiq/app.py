@@ -6,7 +6,7 @@ import datetime
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Concatenate, Literal, ParamSpec, overload
+from typing import Any, Concatenate, ParamSpec, Unpack, overload
 
 import redis
 
@@ -23,20 +23,19 @@ from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statisti
 from lowkiq.admin.resharding import shards_in_force
 from lowkiq.batch import Batch
 from lowkiq.errors import SettingsError, short, unknown_queue
-from lowkiq.fewer import Debounce, Equal, Keep
 from lowkiq.hooks import Middleware, is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id, encode_jobs
-from lowkiq.policies import Retry
+from lowkiq.options import OF_WORKERS, WorkerOptions
 from lowkiq.queue.awaited import AwaitedPushes
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
-from lowkiq.rate import Rate
 from lowkiq.recurrence import BACKLOG, Every, Missed, make_rule
 from lowkiq.recurring import Declaration, Declared, Recurring, StoredEntries, declared, recurring_target
-from lowkiq.redis_url import parse, redact
+from lowkiq.redaction import redact
+from lowkiq.redis_url import parse
 from lowkiq.registration import FunctionWorker, Registration, W, prepare, unknown_worker_option
 from lowkiq.telemetry import make_telemetry
 from lowkiq.telemetry.texts import with_context
@@ -44,7 +43,7 @@ from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
 from lowkiq.types.variables import K, P
-from lowkiq.worker import OPTIONS, Target, Worker, held_pushes, worker_of
+from lowkiq.worker import Target, Worker, held_pushes, worker_of
 
 S = ParamSpec("S")
 
@@ -88,31 +87,7 @@ class Lowkiq:
     @overload
     def worker(self, target: Callable[[K, list[P]], Any], /) -> type[Worker[P]]: ...
     @overload
-    def worker(
-        self,
-        /,
-        *,
-        queue_name: str = ...,
-        shards_count: int = ...,
-        batch_size: int = ...,
-        concurrency: int | None = ...,
-        max_running: int | None = ...,
-        max_payloads: int | None = ...,
-        max_retry_count: int = ...,
-        retry: Retry = ...,
-        when_exhausted: Literal["bury", "block", "discard"] = ...,
-        perform_timeout: float | None = ...,
-        debounce: Debounce | None = ...,
-        throttle: float | None = ...,
-        keep: Keep = ...,
-        equal: Equal | None = ...,
-        isolation: Literal["thread", "process"] = ...,
-        rate: Rate | None = ...,
-        id: Callable[[Any], object] = ...,
-        score: Callable[[Any], float] = ...,
-        fair_by: Callable[[Any, Any], str | int] | None = ...,
-        pushes: Literal["now", "on_success"] = ...,
-    ) -> Registration: ...
+    def worker(self, /, **options: Unpack[WorkerOptions]) -> Registration: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """
         Registers a Worker subclass, or a function: `@app.worker`, `@app.worker(batch_size=10)`. A function of one
@@ -122,7 +97,7 @@ class Lowkiq:
             SettingsError: an option is unknown or can't be used, or the queue has a worker already.
         """
         for name in options:
-            if name not in OPTIONS:
+            if name not in OF_WORKERS:
                 raise unknown_worker_option(name)
         if target is None:
             return lambda decorated: self._register(decorated, options)
@@ -305,7 +280,6 @@ class Lowkiq:
         return Events(self.caller, self.settings.namespace, found, ids=ids, kinds=kinds)
 
     def queries(self, queue: str, shards_count: int) -> Queries:
-        """Queries of a queue, by its name."""
         settings = self.settings
         return Queries(
             self.caller,
@@ -317,7 +291,6 @@ class Lowkiq:
         )
 
     def actions(self, queue: str, shards_count: int) -> UndoableActions:
-        """Actions on a queue, by its name."""
         return UndoableActions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
 
     def morgue(self, queue: str, shards_count: int) -> Morgue:

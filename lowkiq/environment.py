@@ -29,6 +29,9 @@ NEEDED_BY_THE_VIEW: Final = ("starlette", "jinja2", "uvicorn", "prometheus_clien
 MADE_UP: Final = "LOWKIQ_WEB_MADE_TOKEN"
 #: Variable with the names under which a view that asks for no credentials is reached.
 WEB_HOSTS: Final = "LOWKIQ_WEB_HOSTS"
+#: Addresses of proxies that are believed, and the path under which the view is reached.
+WEB_PROXIES: Final = "LOWKIQ_WEB_PROXIES"
+WEB_ROOT_PATH: Final = "LOWKIQ_WEB_ROOT_PATH"
 #: Threads of a node.
 MOST_THREADS: Final = 1000
 #: Weight of a queue, at most: how much of the threads it gets beside one of 1.
@@ -106,17 +109,14 @@ def find(option: str, given: str | None, environment: Mapping[str, str], plain: 
 
 
 def find_redis_url(environment: Mapping[str, str]) -> Found | None:
-    """The URL of Redis that the environment names."""
     return find("--redis-url", None, environment, "REDIS_URL")
 
 
 def find_node_number(given: str | None, environment: Mapping[str, str]) -> Found | None:
-    """The number of a node or machine as it was given."""
     return find("--node-number", given, environment, "NODE_NUMBER")
 
 
 def find_number_of_nodes(given: str | None, environment: Mapping[str, str]) -> Found | None:
-    """The number of all nodes as it was given."""
     return find("--number-of-nodes", given, environment, "NUMBER_OF_NODES")
 
 
@@ -281,13 +281,17 @@ def make_token() -> str:
 
 
 def link_to_sign_in(address: Address, token: str) -> str:
-    """The link that signs a browser in."""
     return f"http://{address}/sign-in?token={token}"
 
 
 def find_web_hosts(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Names of hosts, in small letters; one that begins with a dot stands for all below it, "*" for all there are."""
     return tuple(environment.get(WEB_HOSTS, "").lower().replace(",", " ").split())
+
+
+def find_web_proxies(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Addresses and networks of proxies in front of the view that are believed."""
+    return tuple(environment.get(WEB_PROXIES, "").replace(",", " ").split())
 
 
 def check_address(

@@ -10,16 +10,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+from lowkiq.checks import OneOf
 from lowkiq.errors import LONGEST_DELAY, SettingsError, short
 
 #: Payloads of an id that are kept while it is queued: all, or only that with the highest or the lowest score.
 Keep: TypeAlias = Literal["all", "last", "first"]
-KEEPS: Final = ("all", "last", "first")
+KEEPS: Final = OneOf(get_args(Keep))
 #: The place of an equal payload that is pushed again while its id is queued: its latest, or its first (the original's).
 Equal: TypeAlias = Literal["last", "first"]
-EQUALS: Final = ("last", "first")
+EQUALS: Final = get_args(Equal)
 #: Keys of a job for the same.
 FEWER_KEYS: Final = frozenset({"debounce", "throttle", "keep"})
 #: Keys of a job that say when it is due, of which it has one.
@@ -71,7 +72,11 @@ class Fewer:
             return self._timed if time else self._usual
         debounce = job.get("debounce", None if time else self.debounce)
         throttle, keep = job.get("throttle", self.throttle), job.get("keep", self.keep)
-        check_fewer("", debounce, throttle, keep)
+        if debounce is not None:
+            check_debounce("debounce", debounce)
+        if throttle is not None:
+            check_throttle("throttle", throttle)
+        KEEPS("keep", keep)
         if time and debounce is not None:
             raise ValueError(f"debounce and {time} both say when it is due: give one of them")
         return _word(
@@ -109,18 +114,17 @@ def _word(debounce: Debounce | None, throttle: str, keep: str) -> str:
 NONE: Final = Fewer()
 
 
-def check_fewer(label: str, debounce: Any, throttle: Any, keep: Any) -> None:
-    """Raises SettingsError, with the label in front, for what can't be the options of a worker or a job."""
-    if debounce is not None and not isinstance(debounce, Debounce):
+def check_debounce(label: str, debounce: Any) -> None:
+    """Raises SettingsError, with the label in front, for what can't be when an id is due."""
+    if not isinstance(debounce, Debounce):
         is_number = isinstance(debounce, int | float) and not isinstance(debounce, bool)
         hint = f", such as Debounce({debounce}, at_most={debounce * 10})" if is_number else ""
-        raise SettingsError(
-            f"{label}debounce is {short(debounce)}, it must be Debounce(wait, at_most=…){hint}, or None"
-        )
-    if throttle is not None:
-        _check_seconds(f"{label}throttle", throttle, ", or None")
-    if not isinstance(keep, str) or keep not in KEEPS:
-        raise SettingsError(f'{label}keep is {short(keep)}, it must be "all", "last" or "first"')
+        raise SettingsError(f"{label} is {short(debounce)}, it must be Debounce(wait, at_most=…){hint}, or None")
+
+
+def check_throttle(label: str, throttle: Any) -> None:
+    """The same for what can't be between two starts."""
+    _check_seconds(label, throttle, ", or None")
 
 
 def check_equal(label: str, value: Any) -> None:

@@ -152,10 +152,10 @@ def check_retry(label: str, retry: Any) -> None:
         return
     if isinstance(retry, Mapping):
         for kind, rule in retry.items():
-            _check_rule(f"{label}: retry", kind, rule)
+            _check_rule(label, kind, rule)
     elif not isinstance(retry, Policy):
         raise SettingsError(
-            f"{label}: retry is {short(retry)}, it must be {_POLICIES}, or a mapping from classes of "
+            f"{label} is {short(retry)}, it must be {_POLICIES}, or a mapping from classes of "
             f"exceptions to {_RULES}"
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from lowkiq.errors import SettingsError, short
+from lowkiq.checks import FunctionOf
+from lowkiq.codec import error_text
+from lowkiq.errors import LowkiqError, SettingsError, checked_key, short
 
 #: Jobs of a rate, and seconds: a year.
 MOST_JOBS: Final = 1_000_000
@@ -40,6 +41,7 @@ KNOWN: Final = 100
 EARLY: Final = (0.01, 0.002)
 
 Key: TypeAlias = str | int
+_OF_LOWEST: Final = FunctionOf("an id and its lowest payload", 'lambda id, payload: payload["tenant"]')
 _SET: Final = re.compile(r"([0-9]{1,7})(?:/([0-9]{1,8}(?:\.[0-9]{1,6})?))?")
 
 
@@ -66,11 +68,23 @@ class Rate:
             raise SettingsError(
                 f"Rate: per is {short(self.per)}, it must be a number of seconds from {SHORTEST} to {LONGEST:,}"
             )
-        _check_by(self.by)
+        if self.by is not None:
+            _OF_LOWEST("Rate: by", self.by)
 
     def __str__(self) -> str:
         """As people set it, 100/60; one by key is told so."""
         return f"{self.limit}/{self.per:.12g}" + (",by-key" if self.by else "")
+
+    def key_of(self, id: str, payload: Any, load_id: Callable[[str], Any] | None) -> str:
+        """The key of a job; "": the queue has the rate. Raises LowkiqError where `by` fails, or gives what is none."""
+        try:
+            key = self.by(load_id(id) if load_id else id, payload) if self.by else ""
+        except Exception as error:
+            raise LowkiqError(f"the rate's `by` failed: {error_text(error)[:200]}") from error
+        try:
+            return checked_key(key)
+        except ValueError as error:
+            raise LowkiqError(f"the rate's `by` gave what can be no key: {error}") from None
 
     @property
     def window(self) -> float:
@@ -113,17 +127,3 @@ def parse_rate(label: str, text: object) -> Rate:
         return Rate(int(match[1]), float(match[2] or 1))
     except SettingsError as error:
         raise SettingsError(f"{label}: {error}") from None
-
-
-def _check_by(by: object) -> None:
-    may_be = 'it must be a function of an id and its lowest payload, such as `lambda id, payload: payload["tenant"]`'
-    if by is None:
-        return
-    if not callable(by) or inspect.iscoroutinefunction(by):
-        raise SettingsError(f"Rate: by is {short(by)}: {may_be}")
-    try:
-        inspect.signature(by).bind(None, None)
-    except TypeError as error:
-        raise SettingsError(f"Rate: by can't be called with an id and a payload ({error}): {may_be}") from error
-    except ValueError:  # of what is written in C
-        return

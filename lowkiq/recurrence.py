@@ -165,7 +165,7 @@ def make_rule(
         raise SettingsError(f'missed is {short(missed)}, it must be "merge", "all" or "skip"')
     if isinstance(backlog, bool) or not isinstance(backlog, int) or not 1 <= backlog <= MOST_BACKLOG:
         raise SettingsError(f"backlog is {short(backlog)}, it must be from 1 to {MOST_BACKLOG:,} runs")
-    seconds = _interval(every)
+    seconds = interval(every)
     if seconds is None:
         return _of_cron(str(every), offset, tz or "UTC", missed, backlog)
     if tz is not None:
@@ -203,7 +203,7 @@ def _of_cron(text: str, offset: float, tz: str, missed: Missed, backlog: int) ->
     return Rule(fields, 0.0, tz, missed, backlog)
 
 
-def _interval(every: Any) -> float | None:
+def interval(every: Any) -> float | None:
     """The seconds of an interval; None if it is none."""
     if isinstance(every, datetime.timedelta):
         return every.total_seconds()

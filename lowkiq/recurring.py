@@ -281,8 +281,6 @@ def _parts(job: Mapping[str, Any], payload: Any) -> tuple[Id, Any]:
 
 
 class StoredEntries:
-    """Entries in Redis."""
-
     def __init__(self, app: App) -> None:
         self._app = app
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
@@ -15,6 +14,7 @@ from redis.connection import AbstractConnection
 from redis.connection import parse_url as _parse_url
 
 from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.redaction import redact
 
 parse_url: Callable[[str], dict[str, Any]] = _parse_url
 
@@ -35,10 +35,6 @@ SCHEMES: Final[Mapping[str, tuple[Kind, str, int]]] = {
 OF_SENTINELS: Final = "sentinel_"
 #: Options that would change what Lowkiq reads, or that have their place elsewhere in the URL.
 RESERVED: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "host", "port", "path", "retry"})
-#: Hosts, and the colon that is before no port of theirs, nor the word that stands for one in examples: what follows may
-#: be a password, of a URL whose @ was forgotten.
-_HOST: Final = r"(?:\[[^]]*\]|[^][/?,:]*)"
-_NO_PORT: Final = re.compile(rf"((?:{_HOST}(?::\d{{1,5}})?,)*{_HOST}):(?!(?:\d{{1,5}}|port)(?:[,/?]|$))")
 _MALFORMED: Final = "it is malformed. In a password, write / as %2F, : as %3A, @ as %40 and # as %23"
 
 
@@ -81,15 +77,6 @@ def parse(url: str) -> Target:
     else:
         return target
     raise SettingsError(f"can't use the Redis URL {redact(url)!r}: {reason}")
-
-
-def redact(url: str) -> str:
-    """The URL without its passwords, for people and logs."""
-    url = re.sub(r"(?<=://)([^/@]*?):.*@", r"\1:***@", url) if "://" in url else re.sub(r"^.*@", "***@", url)
-    scheme, mark, rest = url.rpartition("://")
-    if "@" not in url and (odd := _NO_PORT.match(rest)):
-        url = f"{scheme}{mark}{odd[1]}:***"
-    return re.sub(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1***", url)
 
 
 def _target(url: str, scheme: str) -> Target:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
-from lowkiq.admin.options import RANGES, check_option
 from lowkiq.errors import SettingsError, short, unknown_option
-from lowkiq.fewer import Fewer, check_equal, check_fewer
-from lowkiq.settings import NAME, Settings
+from lowkiq.fewer import Fewer
+from lowkiq.options import OF_WORKERS
+from lowkiq.settings import Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
 from lowkiq.types.shape import Shape, gives_error, read_function, read_methods, require_makeable
 from lowkiq.types.variables import K, P
-from lowkiq.worker import OPTIONS, Worker
+from lowkiq.worker import Worker
 
 W = TypeVar("W", bound=type[Worker[Any]])
 
@@ -148,7 +148,7 @@ def _payload_type(label: str, worker: type[Worker[Any]], types: Types) -> Any:
 
 def _check_options(label: str, worker: type[Worker[Any]]) -> None:
     """Raises SettingsError for an option that can't be used, or an attribute that seems to be meant as one."""
-    known = [name for name in OPTIONS if name not in _COMMON]
+    known = [name for name in OF_WORKERS if name not in _COMMON]
     for name, value in _own_attributes(worker).items():
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         if name in _ELSEWHERE and isinstance(value, _PLAIN):
@@ -158,29 +158,10 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
             )
         if close:
             raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
-    _check_queue_name(label, worker.queue_name)
-    for name in (*RANGES, "perform_timeout", "rate", "retry", "when_exhausted"):
-        check_option(label, name, getattr(worker, name))
-    check_fewer(f"{label}: ", worker.debounce, worker.throttle, worker.keep)
-    check_equal(f"{label}: equal", "last" if worker.equal is None else worker.equal)
+    for name, option in OF_WORKERS.items():
+        option(f"{label}: {name}", getattr(worker, name))
     if worker.retry and not isinstance(worker.retry, Mapping) and worker.retry_in is not Worker.retry_in:
         raise SettingsError(f"{label} has both retry and retry_in: keep one, or have retry map classes of exceptions")
-    if worker.isolation not in {"thread", "process"}:
-        raise SettingsError(f'{label}: isolation is {short(worker.isolation)}, it must be "thread" or "process"')
-    if worker.pushes not in {"now", "on_success"}:
-        raise SettingsError(f'{label}: pushes is {short(worker.pushes)}, it must be "now" or "on_success"')
-    for name in _COMMON:
-        _check_function(f"{label}: {name}", getattr(worker, name), "a payload", "lambda change: change.order_id")
-    _check_function(f"{label}: fair_by", worker.fair_by, "an id and a payload", "lambda id, change: change.tenant")
-
-
-def _check_queue_name(label: str, name: Any) -> None:
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise SettingsError(f"{label}: queue_name {name!r} must match {NAME.pattern}; set one")
-    if name in {".", ".."}:
-        raise SettingsError(
-            f"{label}: queue_name {name!r} is a step in a path, no browser would find its page; set one"
-        )
 
 
 def _own_attributes(worker: type[Worker[Any]]) -> dict[str, Any]:
@@ -194,22 +175,7 @@ def unknown_worker_option(name: str) -> SettingsError:
     """The error for a name that is no option of a worker, with what it is called here, if other processors have it."""
     if name in _ELSEWHERE:
         return SettingsError(f"unknown option of a worker `{name}`, {_ELSEWHERE[name]}")
-    return unknown_option("option of a worker", name, OPTIONS)
-
-
-def _check_function(label: str, function: Any, of: str, example: str) -> None:
-    """Raises SettingsError unless it is a function `of` that, such as the example, or None."""
-    if function is None:
-        return
-    may_be = f"it must be a function of {of}, such as `{example}`"
-    if not callable(function) or inspect.iscoroutinefunction(function):
-        raise SettingsError(f"{label} is {short(function)}: {may_be}")
-    try:
-        inspect.signature(function).bind(*[None] * len(of.split(" and ")))
-    except TypeError as error:
-        raise SettingsError(f"{label} can't be called with {of} ({error}): {may_be}") from error
-    except ValueError:  # of what is written in C
-        return
+    return unknown_option("option of a worker", name, OF_WORKERS)
 
 
 def _check_shape(label: str, worker: type[Worker[Any]], shape: Shape) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
-import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from lowkiq.redaction import redact_text
 from lowkiq.tree_page import TreePage
 
 #: Threads of a node that have a seat. What more of them run isn't known after a death.
@@ -199,8 +199,9 @@ class SharedPage:
 
     def write_refusal(self, why: str) -> None:
         """Says why it can't start, without passwords of URLs. Of a long line the end is kept, which has the place."""
-        why = re.sub(r"(?<=://)[^/\s]*@", "***@", why)
-        self._memory[_REFUSAL_AT:] = why.encode("utf-8", "replace")[-REFUSAL_BYTES:].ljust(REFUSAL_BYTES, b"\0")
+        self._memory[_REFUSAL_AT:] = (
+            redact_text(why).encode("utf-8", "replace")[-REFUSAL_BYTES:].ljust(REFUSAL_BYTES, b"\0")
+        )
 
     def read_bulletin(self) -> Bulletin:
         """The latest news; empty while it is being written."""

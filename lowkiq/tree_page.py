@@ -41,7 +41,6 @@ class TreePage:
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get_place(self) -> int:
-        """A place for a node."""
         place = self._free.pop() if self._free else 0
         self.note_busy(place, 0)
         return place

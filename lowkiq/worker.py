@@ -6,7 +6,7 @@ import datetime
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, Self, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
@@ -22,12 +22,6 @@ from lowkiq.rate import Rate
 from lowkiq.types.codec import PLAIN, Codec
 from lowkiq.types.shape import Shape
 from lowkiq.types.variables import P
-
-OPTIONS: Final = (
-    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
-    "perform_timeout", "max_running", "max_payloads", "debounce", "throttle", "keep", "equal", "isolation", "rate",
-    "fair_by", "id", "score", "pushes",
-)  # fmt: skip
 
 
 class Application(Protocol):
@@ -302,7 +296,6 @@ class Worker(Generic[P]):
 
     @classmethod
     def registered_app(cls) -> Application:
-        """The application that the worker is registered with."""
         if cls.app is None:
             raise LowkiqError(f"{cls.__name__} is not registered: put @app.worker above it")
         return cls.app

@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from lowkiq.admin.beats.hands import ring_all
-from lowkiq.admin.options import LIVE, check_live
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.publishing import Event, publish
 from lowkiq.admin.words import printable
 from lowkiq.codec import encodable
 from lowkiq.errors import SettingsError, unknown_option
+from lowkiq.options import SETTABLE, check_live
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
@@ -56,7 +56,7 @@ def read_live(caller: Caller, namespace: str) -> dict[str, dict[str, LiveSetting
 def set_live(caller: Caller, namespace: str, queue: str, values: Mapping[str, Any], who: str) -> None:
     """Sets options of a queue. Raises SettingsError, and sets nothing, for one that can't be."""
     if not values:
-        raise SettingsError(f"nothing to set: there are {', '.join(LIVE)}")
+        raise SettingsError(f"nothing to set: there are {', '.join(SETTABLE)}")
     for name, value in values.items():
         check_live(queue, name, value)
     at = redis_time(caller)
@@ -72,10 +72,10 @@ def unset_live(caller: Caller, namespace: str, queue: str, names: Iterable[str],
     """Has options of a queue be those of the code again. Returns how many were set."""
     names = list(names)
     for name in names:
-        if name not in LIVE:
-            raise unknown_option("live setting", name, LIVE)
+        if name not in SETTABLE:
+            raise unknown_option("live setting", name, SETTABLE)
     if not names:
-        raise SettingsError(f"nothing to unset: there are {', '.join(LIVE)}")
+        raise SettingsError(f"nothing to unset: there are {', '.join(SETTABLE)}")
     (gone,) = caller.commands([("HDEL", keys.live_settings(namespace), *(f"{queue} {name}" for name in names))])
     if gone:
         _tell(caller, namespace, queue, f"unset {', '.join(names)}", who, redis_time(caller))

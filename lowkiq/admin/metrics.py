@@ -238,10 +238,10 @@ def by_queue(queues: Iterable[str], shards: Iterable[ShardMetrics]) -> dict[str,
 
 
 def total(parts: Iterable[QueueMetrics | ShardMetrics]) -> QueueMetrics:
-    """The numbers of all of these together; the lag is the highest."""
+    """The numbers of all of these together; the lag is the highest, of what nobody has paused where there is such."""
     rows = list(parts)
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
-    lag = max((row.lag for row in rows), default=0.0)
+    lag = max((row.lag for row in rows if not row.paused), default=max((row.lag for row in rows), default=0.0))
     length = sums["length"]
     return QueueMetrics(
         **sums,

@@ -78,7 +78,6 @@ def parse_hold(found: list[Unreadable], key: str, id: bytes, since: bytes | floa
 
 
 def waits_text(waits: Waits) -> str:
-    """For what an id waits."""
     jobs = f"{waits.left:,} of {plural(waits.total, 'job')}"
     if waits.is_open:
         return f"waits for the end of a batch to which more may come, and for {jobs}"

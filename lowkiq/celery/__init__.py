@@ -20,8 +20,8 @@ from lowkiq.celery.retrying import Rules
 from lowkiq.celery.tasks import Bound, Request, Sent, Task
 from lowkiq.errors import AppNotFound, SettingsError, short
 from lowkiq.importing import only_app
+from lowkiq.options import OF_WORKERS
 from lowkiq.types.annotations import plain_function
-from lowkiq.worker import OPTIONS
 
 __all__ = ["Bound", "MaxRetriesExceededError", "NotSupported", "Request", "Sent", "Task", "task"]
 
@@ -100,7 +100,7 @@ def _task(
         )
     chosen = app or _found_app(name, function)
     rules = Rules(**{rule: options.pop(rule) for rule in _RULES if rule in options})
-    own = worker_options(name, options, OPTIONS)
+    own = worker_options(name, options, OF_WORKERS.keys())
     calls = Calls(name, function, key, skipped=int(is_bound), merge=merge)
     of_queue = TaskQueue.of(chosen, name, queue, own)
     of_queue.require_one_key(name, key, is_said=is_shared_key)

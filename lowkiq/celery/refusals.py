@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import Any, Final
 
 from lowkiq.errors import LowkiqError, SettingsError, unknown_option
@@ -101,7 +101,7 @@ def refuse_call_options(owner: str, options: Collection[str]) -> None:
         raise NotSupported(f"{owner}: unknown option `{name}`; there are args, kwargs, countdown and eta")
 
 
-def worker_options(owner: str, options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def worker_options(owner: str, options: Mapping[str, Any], known: Set[str]) -> dict[str, Any]:
     """The options of a decorator that its worker takes. Raises SettingsError for the others."""
     taken = {}
     for name, value in options.items():
@@ -116,5 +116,5 @@ def worker_options(owner: str, options: Mapping[str, Any], known: Collection[str
         elif name in known:
             taken[name] = value
         else:
-            raise unknown_option(f"option of task {owner}", name, known)
+            raise unknown_option(f"option of task {owner}", name, known - OF_TASK_OPTIONS.keys())
     return taken

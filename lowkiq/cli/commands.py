@@ -11,18 +11,22 @@ import msgspec
 import typer
 
 from lowkiq import SettingsError, __version__, environment, log
-from lowkiq.admin.alerts.emptied import acknowledge
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.limits import read_limits
+from lowkiq.admin.past.history import read_earlier
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
+from lowkiq.cli.alerts import ALERTS_EPILOG, alerts
+from lowkiq.cli.examples import add_examples
 from lowkiq.cli.find import find
+from lowkiq.cli.find import jobs as list_jobs
 from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, pause, release_ids, resume, stop_waiting, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.new import new
-from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents, who
+from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
+from lowkiq.cli.one_job import PERFORM_EPILOG, job, perform, push
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
 from lowkiq.cli.owners import OWNERS_EPILOG, owners
 from lowkiq.cli.recurring import recurring
@@ -61,10 +65,14 @@ Examples:
   lowkiq tenants OrderSync                                whose backlog is the largest, where fair_by is set
   lowkiq set OrderSync concurrency=10                    nodes follow; unset undoes it, settings shows what is set
   lowkiq find 17                                         where that job is, in all queues
+  lowkiq jobs OrderSync --state retrying                 those of one queue, by state, error or tag
+  lowkiq job OrderSync 17                                its story: where it is and why, payloads, error
+  lowkiq -r shop.jobs push OrderSync 17 '{"total": 5}'
+  lowkiq -r shop.jobs perform OrderSync 17               run the job that failed in production here
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
   lowkiq blocked list OrderSync                          ids that wait for a person; also retry, skip, delete
   lowkiq morgue list OrderSync
-  lowkiq morgue revive OrderSync 17 42                   or --all
+  lowkiq morgue revive OrderSync 17 42                   or --all, --error, --pattern, --tag
 """
 
 WEB_EPILOG = """\b
@@ -77,18 +85,8 @@ Examples:
 \b
 Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps. Without any
 it makes up a token, and logs a link with it. With --no-auth, LOWKIQ_WEB_HOSTS lists the names it answers to, beside
-addresses. Without -r it knows only where Redis is, which is enough to see and act.
-"""
-
-ALERTS_EPILOG = """\b
-Examples:
-  lowkiq alerts -r shop.jobs                             the list that the web view shows, the worst first
-  lowkiq alerts -r shop.jobs --json | jq -r '.[].says'
-  lowkiq alerts -r shop.jobs --bad --json                for a monitor that wakes people
-
-\b
-Thresholds are settings of the application (alert_lag, alert_failing …), so name it with -r.
-Exits 0 when there is no alert, 1 when there are some, or Redis can't be used, 2 for a wrong option.
+addresses. Without -r it knows only where Redis is, which is enough to see and act. LOWKIQ_WEB_PROXIES lists addresses
+of proxies that are believed: what they tell of the path (X-Forwarded-Prefix) and, with --no-auth, of who somebody is.
 """
 
 cli = typer.Typer(
@@ -114,6 +112,10 @@ cli.command("set", epilog=SET_EPILOG)(set_options)
 cli.command("unset")(unset_options)
 cli.command()(settings)
 cli.command()(find)
+cli.command("jobs")(list_jobs)
+cli.command()(job)
+cli.command()(push)
+cli.command(epilog=PERFORM_EPILOG)(perform)
 cli.command()(undo)
 cli.command(epilog=INCIDENTS_EPILOG)(incidents)
 cli.add_typer(on_nodes, name="nodes")
@@ -121,6 +123,7 @@ cli.command()(track)
 cli.command()(untrack)
 cli.command(epilog=EVENTS_EPILOG)(events)
 cli.command()(failures)
+cli.command(epilog=ALERTS_EPILOG)(alerts)
 cli.command(epilog=OWNERS_EPILOG)(owners)
 cli.command()(new)
 
@@ -210,8 +213,13 @@ def _node_numbers(number: str | None, count: str | None) -> tuple[int, int, bool
 
 
 @cli.command()
-def stats(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
-    """What each queue holds and has done."""
+def stats(
+    context: typer.Context,
+    wide: Annotated[bool, typer.Option("--wide", help="All numbers of each queue.")] = False,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """What each queue holds and does, in a line a queue; with --wide, all of its numbers."""
     with opened_app(require or context.obj) as app:
         metrics = app.metrics()
         now, namespace = redis_time(app.caller), app.settings.namespace
@@ -227,7 +235,13 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             typer.echo(msgspec.json.encode(rows).decode())
         else:
             told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
-            tables.show(tables.of_queues(metrics), *told, *tables.of_waiting(waiting, now), *told_of(app))
+            told += [*tables.of_waiting(waiting, now), *told_of(app)]
+            if wide:
+                tables.show(tables.of_queues(metrics), *told)
+            else:
+                earlier = read_earlier(app.caller, namespace, metrics)
+                for line in (*tables.plain(tables.in_short(metrics, earlier, now)), *told):
+                    typer.echo(line)
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 
@@ -271,29 +285,6 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             raise typer.Exit(ExitCode.FAILED)
 
 
-@cli.command(epilog=ALERTS_EPILOG)
-def alerts(
-    context: typer.Context,
-    require: Require = None,
-    as_json: AsJson = False,
-    bad: Annotated[bool, typer.Option("--bad", help="Only what keeps jobs from running, or loses them.")] = False,
-    seen: Annotated[
-        bool, typer.Option("--acknowledge", help="First ends the alert of a Redis that came back empty.")
-    ] = False,
-) -> None:
-    """What is wrong with nodes, queues and Redis, since when, and what to do. Exits 1 when something is."""
-    with opened_app(require or context.obj) as app:
-        if seen:
-            acknowledge(app.caller, app.settings.namespace, who())
-        found = [alert for alert in app.nodes().alerts if alert.severity == "bad" or not bad]
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-        else:
-            tables.tell(found, app.caller, "All is well." if not bad else "Nothing is bad.")
-    if found:
-        raise typer.Exit(ExitCode.FAILED)
-
-
 @cli.command(epilog=WEB_EPILOG)
 def web(
     context: typer.Context,
@@ -304,6 +295,9 @@ def web(
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Whoever reaches it may see and act; something else protects it.")
     ] = False,
+    root_path: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where a proxy has it: /lowkiq. [LOWKIQ_WEB_ROOT_PATH]")
+    ] = None,
 ) -> None:
     """Serves the web view: queues, nodes and jobs in a browser, an API, /metrics. TERM and INT end it."""
     try:
@@ -313,7 +307,14 @@ def web(
     with opened_app(require or context.obj) as app:
         _configure_log()
         disarm(but=(signal.SIGHUP,))
-        code = server.serve(app, parse_address(bind), read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
+        code = server.serve(
+            app,
+            parse_address(bind),
+            read_only=read_only,
+            payloads=not no_payloads,
+            no_auth=no_auth,
+            root_path=root_path,
+        )
     _exit(code)
 
 
@@ -329,6 +330,9 @@ def doctor(context: typer.Context, require: Require = None, as_json: AsJson = Fa
     else:
         tables.show(examiner.table(findings), examiner.summary(findings))
     _exit(0 if examiner.is_well(findings) else ExitCode.FAILED)
+
+
+add_examples(cli)
 
 
 def _exit(code: int, seconds: float = USUAL) -> NoReturn:

@@ -13,7 +13,7 @@ from lowkiq.admin.pauses import by_whom
 from lowkiq.admin.words import age, printable
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.cli.queues import Queue, actions_on, shards_count, with_ids
+from lowkiq.cli.queues import Queue, SomeIds, actions_on, done, shards_count
 from lowkiq.environment import ExitCode
 from lowkiq.queue.call import redis_time
 
@@ -53,38 +53,35 @@ def pause(
         raise typer.Exit(ExitCode.FAILED)
 
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...")]
-
-
 def hold(
     context: typer.Context,
     queue: Queue,
-    ids: Ids,
+    ids: SomeIds,
     reason: Annotated[str, typer.Option("--reason", help="For all who wonder.")] = "",
     require: Require = None,
     as_json: AsJson = False,
 ) -> None:
     """Keeps ids from being run until they are released. Pushes merge; a run of one is finished."""
     with opened_app(require or context.obj) as app:
-        count = with_ids(lambda some: actions_on(app, queue).hold(some, reason, who=who()), ids)
+        count = done(app, queue, "hold", ids, reason)
     typer.echo(json.dumps({"held": count}) if as_json else f"{count} held")
 
 
 def release_ids(
-    context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False
+    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
 ) -> None:
     """Has held ids run again. Those that wait for others go on waiting: see stop-waiting."""
     with opened_app(require or context.obj) as app:
-        count = with_ids(lambda some: actions_on(app, queue).release(some, who=who()), ids)
+        count = done(app, queue, "release", ids)
     typer.echo(json.dumps({"released": count}) if as_json else f"{count} released")
 
 
 def stop_waiting(
-    context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False
+    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
 ) -> None:
     """Has jobs that wait for others run without those."""
     with opened_app(require or context.obj) as app:
-        count = with_ids(lambda some: actions_on(app, queue).stop_waiting(some, who=who()), ids)
+        count = done(app, queue, "stop_waiting", ids)
     typer.echo(json.dumps({"stop_waiting": count}) if as_json else f"{count} wait no more")
 
 

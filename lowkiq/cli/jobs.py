@@ -10,17 +10,18 @@ import typer
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.jobs.actions import Actions
-from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.failures import named, read_groups
-from lowkiq.admin.jobs.search import Search
+from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.words import behind_newer, plural, printable, waited_for
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
-from lowkiq.cli.queues import Queue, actions_on, shards_count, with_ids
+from lowkiq.cli.queues import Queue, SomeIds, actions_on, done, shards_count, with_ids
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short
+from lowkiq.failure import group_of
+from lowkiq.job import KEPT_BYTES
 
 #: Views whose jobs have failed.
 FAILED: Final = ("retries", "morgue")
@@ -44,9 +45,11 @@ blocked = typer.Typer(
     no_args_is_help=True, help="The jobs that failed too often, and hold up their ids.", rich_markup_mode=None
 )
 
-SomeIds = Annotated[list[str], typer.Argument(metavar="ID...")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
+Pattern = Annotated[str | None, typer.Option(help='Those whose id matches a glob, e.g. "order-*".')]
+Error = Annotated[str | None, typer.Option(help="Those with this error, as `lowkiq failures` has it.")]
+Tag = Annotated[str | None, typer.Option(help="Those with this tag.")]
 AllBlocked = Annotated[bool, typer.Option("--all", help="All that are blocked.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
@@ -54,7 +57,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 def cancel(
     context: typer.Context,
     queue: Queue,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    ids: SomeIds,
     yes: Yes = False,
     require: Require = None,
     as_json: AsJson = False,
@@ -62,8 +65,7 @@ def cancel(
     """Cancels jobs: what is queued of them is deleted, what runs is asked to stop. It asks if others wait for them."""
     with opened_app(require or context.obj) as app:
         _ask_if_waited_for(actions_on(app, queue), ids, yes=yes)
-        count = with_ids(actions_on(app, queue).cancel, ids)
-        _note(app, queue, "cancel", ids, count)
+        count = done(app, queue, "cancel", ids)
         typer.echo(json.dumps({"cancelled": count}) if as_json else f"{count} cancelled")
 
 
@@ -121,10 +123,9 @@ def undo(
     """Undoes a deletion of a minute ago at most. Where an id was pushed again since, payloads merge."""
     with opened_app(require or context.obj) as app:
         try:
-            count = actions_on(app, queue).undo(name)
+            count = actions_on(app, queue).undo(name, who=who())
         except ValueError as error:
             raise SettingsError(str(error)) from error
-        note_action(app.caller, app.settings.namespace, queue, "undo", count, count, who())
         if as_json:
             typer.echo(json.dumps({"undone": count}))
         elif count:
@@ -157,48 +158,77 @@ def morgue_revive(
     queue: Queue,
     ids: Ids = None,
     every: All = False,
+    pattern: Pattern = None,
+    error: Error = None,
+    tag: Tag = None,
     anyway: Annotated[
         bool, typer.Option("--out-of-order", help="Also those that run behind newer payloads of their ids then.")
     ] = False,
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Returns jobs to the queue, as fresh ones that are due now, in this order."""
     with opened_app(require or context.obj) as app:
         actions = actions_on(app, queue)
-        if _all_or(ids, every):
+        if (
+            some := _chosen(app, queue, ids, Match("morgue", pattern, error and group_of(error), tag), every=every)
+        ) is None:
             late = 0 if anyway else actions.all_behind_newer()
             if late:
                 fail(f"{plural(late, 'job')} would run behind newer payloads of their ids: {ANYWAY}", ExitCode.FAILED)
-            count = actions.morgue_queue_up_all_jobs()
+            count = actions.do_all("revive", who())
         else:
-            named = [] if anyway else with_ids(actions.behind_newer, ids)
+            named = [] if anyway else with_ids(actions.behind_newer, some)
             if named:
                 fail(f"{behind_newer(named)}: {ANYWAY}", ExitCode.FAILED)
-            count = with_ids(actions.morgue_queue_up, ids)
-        _note(app, queue, "revive", ids, count)
-        typer.echo(f"{count} revived")
+            count = done(app, queue, "revive", some)
+        _tell("revived", count, as_json=as_json)
 
 
 @morgue.command("delete")
 def morgue_delete(
-    context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, yes: Yes = False, require: Require = None
+    context: typer.Context,
+    queue: Queue,
+    ids: Ids = None,
+    every: All = False,
+    pattern: Pattern = None,
+    error: Error = None,
+    tag: Tag = None,
+    yes: Yes = False,
+    require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Deletes jobs for good. With --all it tells how many, and asks; so it does if others wait for them."""
+    """Deletes jobs for good. It tells how many, and asks, unless you name each; and if others wait for them."""
     with opened_app(require or context.obj) as app:
         actions = actions_on(app, queue)
-        if _all_or(ids, every) and not yes:
-            count = app.metrics()[queue].morgue_length
-            typer.confirm(f"Delete all {count} jobs in the morgue of {queue}?", abort=True)
-        _ask_if_waited_for(actions, ids, yes=yes)
-        if every:
-            count = actions.morgue_delete_all_jobs()
-            typer.echo(f"{count} deleted")
+        some = _chosen(app, queue, ids, Match("morgue", pattern, error and group_of(error), tag), every=every)
+        if not (ids or yes):
+            which = f"all {app.metrics()[queue].morgue_length} jobs" if some is None else f"the {len(some)} that match"
+            typer.confirm(f"Delete {which} in the morgue of {queue}?", abort=True, err=as_json)
+        _ask_if_waited_for(actions, some, yes=yes)
+        if some is None:
+            _tell("deleted", actions.do_all("delete", who(), "morgue"), as_json=as_json)
         else:
-            deleted = with_ids(lambda some: actions.delete_and_keep("morgue", some), ids)
-            way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
-            count = deleted.moved
-            typer.echo(f"{count} deleted{way_back}")
-        _note(app, queue, "delete", ids, count)
+            _delete(app, queue, "morgue", some, as_json=as_json)
+
+
+def _chosen(app: Lowkiq, queue: str, ids: list[str] | None, match: Match, *, every: bool) -> list[str] | None:
+    """The ids that are meant: those that were named, or match; None: all."""
+    if not match.is_all:
+        if ids or every:
+            raise SettingsError("say which: ids, --all, or what they match")
+        search = Search(app.caller, app.shards(queue, shards_count(app, queue)), app.settings.load_error)
+        return [id.decode("utf-8", KEPT_BYTES) for step in search.steps(match) for id, _ in step.found]
+    return None if _all_or(ids, every) else ids
+
+
+def _tell(done: str, count: int, queue: str = "", undo: str | None = None, *, as_json: bool) -> None:
+    """Says what was done to how many jobs, and the way back."""
+    if as_json:
+        typer.echo(json.dumps({done: count} | ({"undo": undo} if undo else {})))
+    else:
+        way_back = f"; lowkiq undo {queue} {undo} within {KEPT_SECONDS} s" if undo else ""
+        typer.echo(f"{count} {done}{way_back}")
 
 
 @blocked.command("list")
@@ -220,49 +250,51 @@ def blocked_list(
 
 @blocked.command("retry")
 def blocked_retry(
-    context: typer.Context, queue: Queue, ids: Ids = None, every: AllBlocked = False, require: Require = None
+    context: typer.Context,
+    queue: Queue,
+    ids: Ids = None,
+    every: AllBlocked = False,
+    require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Has jobs go on, as fresh ones that are due now, in this order."""
-    _unblock(require or context.obj, queue, "retry", ids, every=every)
+    with opened_app(require or context.obj) as app:
+        every = _all_or(ids, every)
+        count = actions_on(app, queue).do_all("retry", who()) if every else done(app, queue, "retry", ids)
+        _tell("retried", count, as_json=as_json)
 
 
 @blocked.command("skip")
 def blocked_skip(
     context: typer.Context,
     queue: Queue,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    ids: SomeIds,
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Deletes the oldest payload of jobs, and has them go on with the others."""
-    _unblock(require or context.obj, queue, "skip", ids, every=False)
+    with opened_app(require or context.obj) as app:
+        _tell("skipped", done(app, queue, "skip", ids), as_json=as_json)
 
 
 @blocked.command("delete")
 def blocked_delete(
     context: typer.Context,
     queue: Queue,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    ids: SomeIds,
     yes: Yes = False,
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Deletes jobs with all their payloads. It asks if others wait for them."""
     with opened_app(require or context.obj) as app:
         _ask_if_waited_for(actions_on(app, queue), ids, yes=yes)
-        deleted = with_ids(lambda some: actions_on(app, queue).delete_and_keep("blocked", some), ids)
-        way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
-        typer.echo(f"{deleted.moved} deleted{way_back}")
-        _note(app, queue, "delete", ids, deleted.moved)
+        _delete(app, queue, "blocked", ids, as_json=as_json)
 
 
-def _unblock(require: str | None, queue: str, action: str, ids: list[str] | None, *, every: bool) -> None:
-    with opened_app(require) as app:
-        actions = actions_on(app, queue)
-        if _all_or(ids, every):
-            count = actions.retry_all()
-        else:
-            count = with_ids(actions.retry if action == "retry" else actions.skip, ids)
-        _note(app, queue, action, ids, count)
-        typer.echo(f"{count} {'retried' if action == 'retry' else 'skipped'}")
+def _delete(app: Lowkiq, queue: str, view: str, ids: list[str], *, as_json: bool) -> None:
+    deleted = with_ids(lambda some: actions_on(app, queue).do_or_keep("delete", some, view, who=who()), ids)
+    _tell("deleted", deleted.moved, queue, deleted.undo, as_json=as_json)
 
 
 def _ask_if_waited_for(actions: Actions, ids: list[str] | None, *, yes: bool) -> None:
@@ -270,10 +302,6 @@ def _ask_if_waited_for(actions: Actions, ids: list[str] | None, *, yes: bool) ->
     found: list[str] = [] if yes else with_ids(actions.waited_for, ids or [])
     if found:
         typer.confirm(f"{waited_for(found)}. Go on?", abort=True, err=True)
-
-
-def _note(app: Lowkiq, queue: str, action: str, ids: list[str] | None, count: int) -> None:
-    note_action(app.caller, app.settings.namespace, queue, action, len(ids) if ids else count, count, who())
 
 
 def _all_or(ids: list[str] | None, every: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -11,19 +12,20 @@ from rich.table import Table
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.live import LiveSetting, read_live
-from lowkiq.admin.options import LIVE, parse_live
 from lowkiq.admin.words import age, printable
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, opened_app
 from lowkiq.cli.queues import Queue, actions_on, shards_count
 from lowkiq.log import DEFAULT_LEVEL
+from lowkiq.options import ALERT_LIMITS, SETTABLE, parse_live
 from lowkiq.queue.call import redis_time
 
 #: Settings that no worker has in its code → what nodes go by without; of a weight that is with --queues.
 BESIDE_CODE: Final = {"log_level": DEFAULT_LEVEL, "weight": "--queues"}
 
-SET_EPILOG: Final = """\b
+_EXPLAINED: Final = "\n".join(f"  {name:16} {option.explained}" for name, option in SETTABLE.items())
+SET_EPILOG: Final = f"""\b
 Examples:
   lowkiq set OrderSync concurrency=10 batch_size=50
   lowkiq set OrderSync perform_timeout=none log_level=debug
@@ -34,10 +36,9 @@ Examples:
 
 \b
 Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
-unset. Batches that run go on as they began. There are: concurrency, max_running, batch_size, max_retry_count,
-when_exhausted (bury, block or discard), perform_timeout (seconds), rate (jobs/seconds), weight (its share of a node's
-threads beside other queues, 1 to 1000, in place of --queues), log_level (debug, info, warning or error: the lowest of a
-node's queues counts).
+unset. Batches that run go on as they began. A weight counts in place of that of --queues; of log levels the lowest of a
+node's queues; limits of alerts are for no node. There are:
+{_EXPLAINED}
 """
 
 
@@ -46,12 +47,13 @@ def set_options(
     queue: Queue,
     settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Sets options of a queue, which its nodes follow while they run."""
     with opened_app(require or context.obj) as app:
         values = dict(map(parse_live, settings))
         actions_on(app, queue).set(who=who(), **_plain(values))
-        typer.echo(f"{len(values)} set for {printable(queue, 200)}")
+        _tell("set", len(values), queue, as_json=as_json)
 
 
 def unset_options(
@@ -59,11 +61,12 @@ def unset_options(
     queue: Queue,
     names: Annotated[list[str], typer.Argument(metavar="NAME...")],
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Has options of a queue be those of the code again."""
     with opened_app(require or context.obj) as app:
         count = actions_on(app, queue).unset(*names, who=who())
-        typer.echo(f"{count} unset for {printable(queue, 200)}")
+        _tell("unset", count, queue, as_json=as_json)
 
 
 def settings(
@@ -86,10 +89,14 @@ def settings(
             typer.echo("nothing is set: all is as the code says")
 
 
+def _tell(done: str, count: int, queue: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps({done: count}) if as_json else f"{count} {done} for {printable(queue, 200)}")
+
+
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Raises SettingsError for a name that is none, lest it be another argument."""
     if "who" in values:
-        raise SettingsError(f"unknown live setting `who`, known are: {', '.join(sorted(LIVE))}")
+        raise SettingsError(f"unknown live setting `who`, known are: {', '.join(sorted(SETTABLE))}")
     return dict(values)
 
 
@@ -99,6 +106,7 @@ def _table(app: Lowkiq, live: Mapping[str, Mapping[str, LiveSetting]]) -> Table:
         worker = app.workers.get(queue)
         for name, setting in found.items():
             code = "" if worker is None else str(getattr(worker, name, BESIDE_CODE.get(name)))
+            code = str(getattr(app.settings, name)) if name in ALERT_LIMITS else code
             row = (queue, name, str(setting.value), code, setting.who, age(now - setting.at))
             table.add_row(*(printable(text, 100) for text in row))
     return table

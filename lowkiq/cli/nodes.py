@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import getpass
+import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -15,7 +17,7 @@ import typer
 from lowkiq import Lowkiq, SettingsError, clock
 from lowkiq.admin.alerts.noted import INCIDENTS
 from lowkiq.admin.beats.dumps import read_dump
-from lowkiq.admin.beats.hands import HandName, HandRequest, ask, read_hand
+from lowkiq.admin.beats.hands import HANDS, HandName, HandRequest, ask, read_hand
 from lowkiq.admin.beats.health import forget, read_gone
 from lowkiq.admin.past.incidents import NewIncident, read_incidents, try_to_note
 from lowkiq.admin.words import age, listed, plural, printable
@@ -39,6 +41,7 @@ Examples:
   lowkiq incidents
   lowkiq incidents --kind death --limit 10
   lowkiq incidents --queue OrderSync --json
+  lowkiq incidents --who ann                             what somebody did
 """
 
 #: Seconds between looks for an answer; and for which one is awaited: a successor may take its time.
@@ -50,36 +53,32 @@ Name = Annotated[str, typer.Argument(metavar="NODE", help="Its name or, if no ot
 Wait = Annotated[bool, typer.Option("--wait", help="Until the node has done it; a dump is printed.")]
 
 
-@nodes.command()
-def quiet(
-    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-) -> None:
-    """Takes no new jobs, and goes on with those that run."""
-    _ask(context, require, node, "quiet", wait=wait, as_json=as_json)
+def _asking(action: HandName) -> Callable[..., None]:
+    """The command that asks for it."""
+
+    def command(
+        context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
+    ) -> None:
+        with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
+            request = ask(app.caller, app.settings.namespace, _find(app, node), action, who())
+            how = "" if wait else " (--wait tells the outcome)"
+            typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
+            if wait:
+                request = _await(app, request)
+            dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
+            if as_json:
+                text = {"text": dumped[1]} if dumped else {}
+                typer.echo(msgspec.json.encode(msgspec.structs.asdict(request) | text).decode())
+            elif dumped:
+                typer.echo(dumped[1])
+            if wait and request.state != "done":
+                raise typer.Exit(ExitCode.FAILED)
+
+    return command
 
 
-@nodes.command()
-def resume(
-    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-) -> None:
-    """Takes jobs again."""
-    _ask(context, require, node, "resume", wait=wait, as_json=as_json)
-
-
-@nodes.command()
-def restart(
-    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-) -> None:
-    """Makes room for a successor, which its supervisor starts first."""
-    _ask(context, require, node, "restart", wait=wait, as_json=as_json)
-
-
-@nodes.command()
-def dump(
-    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-) -> None:
-    """Tells what each of its threads does. It is kept for a week, and read with --wait or on the page."""
-    _ask(context, require, node, "dump", wait=wait, as_json=as_json)
+for _action, _hand in HANDS.items():
+    nodes.command(_action, help=_hand.does)(_asking(_action))
 
 
 @nodes.command("forget")
@@ -87,6 +86,7 @@ def forget_machine(
     context: typer.Context,
     host: Annotated[str, typer.Argument(metavar="HOST", help="As the alert names it.")],
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Forgets the nodes of a machine that went away without saying goodbye, so that no alert tells of them any more."""
     with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
@@ -103,7 +103,7 @@ def forget_machine(
         key = f"forget:{found[0].node}"
         new = NewIncident(key=key, kind="forget", severity="note", says=says, host=found[0].host, who=who())
         try_to_note(caller, namespace, new)
-        typer.echo(says)
+        typer.echo(json.dumps({"forgotten": len(found)}) if as_json else says)
 
 
 def incidents(
@@ -111,6 +111,7 @@ def incidents(
     queue: Annotated[str | None, typer.Option(metavar="QUEUE")] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     kind: Annotated[str | None, typer.Option(help=f"{listed(INCIDENTS)}.")] = None,
+    by: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Who did it: a part of the name.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 50,
     require: Require = None,
     as_json: AsJson = False,
@@ -119,12 +120,16 @@ def incidents(
     with opened_app(require or context.obj) as app:
         if kind is not None and kind not in INCIDENTS:
             raise unknown_option("kind of incident", kind, INCIDENTS)
-        found = read_incidents(app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, limit=limit)
+        found = read_incidents(
+            app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, who=by, limit=limit
+        )
         if as_json:
             typer.echo(msgspec.json.encode(found).decode())
             return
         if not found:
-            typer.echo("no such incident within 30 days" if queue or node or kind else "no incident within 30 days")
+            typer.echo(
+                "no such incident within 30 days" if queue or node or kind or by else "no incident within 30 days"
+            )
         for row in found:
             ends = " (it goes on)" if row.goes_on else f" (for {age(row.until - row.at)})" if row.until else ""
             who = f", by {printable(row.who, 80)}" if row.who else ""
@@ -140,25 +145,6 @@ def who() -> str:
         return f"user {os.getuid()}@{socket.gethostname()}"
 
 
-def _ask(
-    context: typer.Context, require: str | None, name: str, action: HandName, *, wait: bool, as_json: bool
-) -> None:
-    with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
-        request = ask(app.caller, app.settings.namespace, _find(app, name), action, who())
-        how = "" if wait else " (--wait tells the outcome)"
-        typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
-        if wait:
-            request = _await(app, request)
-        dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
-        if as_json:
-            text = {"text": dumped[1]} if dumped else {}
-            typer.echo(msgspec.json.encode(msgspec.structs.asdict(request) | text).decode())
-        elif dumped:
-            typer.echo(dumped[1])
-        if wait and request.state != "done":
-            raise typer.Exit(ExitCode.FAILED)
-
-
 def _find(app: Lowkiq, name: str) -> str:
     """The node's name. Raises SettingsError, which names those that there are."""
     found = [node for node in app.nodes().nodes if name in {node.node, str(node.node_number)}]
@@ -170,7 +156,6 @@ def _find(app: Lowkiq, name: str) -> str:
 
 
 def _await(app: Lowkiq, request: HandRequest) -> HandRequest:
-    """The request with its outcome."""
     deadline, told = clock.monotonic() + AWAITED, ""
     while True:
         now, found = read_hand(app.caller, app.settings.namespace, request.id)

@@ -14,7 +14,7 @@ from lowkiq.environment import ExitCode, code_of_import
 from lowkiq.errors import UnknownQueue, import_refusal
 from lowkiq.importing import load_app
 from lowkiq.process.place import EMBEDDED_SOCKET
-from lowkiq.redis_url import redact
+from lowkiq.redaction import redact
 from lowkiq.transport.errors import explained
 
 _WHICH = "The application, or its file; the current directory is importable."

@@ -9,11 +9,13 @@ import typer
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.jobs.undo import UndoableActions
+from lowkiq.cli.nodes import who
 from lowkiq.errors import unknown_queue
 
 T = TypeVar("T")
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+SomeIds = Annotated[list[str], typer.Argument(metavar="ID...")]
 
 
 def shards_count(app: Lowkiq, queue: str) -> int:
@@ -25,7 +27,6 @@ def shards_count(app: Lowkiq, queue: str) -> int:
 
 
 def actions_on(app: Lowkiq, queue: str) -> UndoableActions:
-    """Actions on the queue."""
     return app.actions(queue, shards_count(app, queue))
 
 
@@ -35,3 +36,8 @@ def with_ids(act: Callable[[Iterable[str]], T], ids: Iterable[str] | None) -> T:
         return act(ids or ())
     except ValueError as error:
         raise SettingsError(str(error)) from error
+
+
+def done(app: Lowkiq, queue: str, action: str, ids: Iterable[str] | None, why: str = "") -> int:
+    """Does something to jobs. Returns to how many; raises SettingsError where one can't be an id."""
+    return with_ids(lambda some: actions_on(app, queue).do(action, some, who=who(), why=why), ids)

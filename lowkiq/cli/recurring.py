@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -79,13 +80,15 @@ def set_(
     missed: Annotated[str, typer.Option(help="What becomes of times that passed: merge, all or skip.")] = "merge",
     backlog: Annotated[int, typer.Option(help="How many are made up for with --missed all.")] = BACKLOG,
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Has a job recur, or changes one that does."""
     with opened_app(require or context.obj) as app:
         options: dict[str, Any] = {"offset": offset, "tz": tz, "missed": missed, "backlog": backlog, "who": who()}
         app.recurring.set(queue, id, every, payload=_loaded(payload), **options)
         (job,) = (job for job in app.recurring.list(queue) if job.id == id)
-        typer.echo(f"{_name(queue, id)} is now {job.rule.words}{_next(job, redis_time(app.caller))}")
+        told = f"{_name(queue, id)} is now {job.rule.words}{_next(job, redis_time(app.caller))}"
+        typer.echo(msgspec.json.encode(_row(job)).decode() if as_json else told)
 
 
 @recurring.command()
@@ -95,37 +98,50 @@ def pause(
     id: Id,
     reason: Annotated[str, typer.Argument(metavar="[REASON]", show_default=False)] = "",
     require: Require = None,
+    as_json: AsJson = False,
 ) -> None:
     """Has a job not recur until it is resumed."""
-    _act(context, require, lambda app: app.recurring.pause(queue, id, reason, who=who()), queue, id, "is paused")
+    act = partial(_act, context, require, queue, id, as_json=as_json)
+    act(lambda app: app.recurring.pause(queue, id, reason, who=who()), "is paused")
 
 
 @recurring.command()
-def resume(context: typer.Context, queue: Queue, id: Id, require: Require = None) -> None:
+def resume(context: typer.Context, queue: Queue, id: Id, require: Require = None, as_json: AsJson = False) -> None:
     """Has a paused one recur again, from its next time on."""
-    _act(context, require, lambda app: app.recurring.resume(queue, id, who=who()), queue, id, "recurs again")
+    act = partial(_act, context, require, queue, id, as_json=as_json)
+    act(lambda app: app.recurring.resume(queue, id, who=who()), "recurs again")
 
 
 @recurring.command()
-def remove(context: typer.Context, queue: Queue, id: Id, require: Require = None) -> None:
+def remove(context: typer.Context, queue: Queue, id: Id, require: Require = None, as_json: AsJson = False) -> None:
     """Has a job recur no more. One of the code stays away until the code says something else of it."""
-    _act(context, require, lambda app: app.recurring.remove(queue, id, who=who()), queue, id, "recurs no more")
+    act = partial(_act, context, require, queue, id, as_json=as_json)
+    act(lambda app: app.recurring.remove(queue, id, who=who()), "recurs no more")
 
 
 @recurring.command()
-def run_now(context: typer.Context, queue: Queue, id: Id, require: Require = None) -> None:
+def run_now(context: typer.Context, queue: Queue, id: Id, require: Require = None, as_json: AsJson = False) -> None:
     """Pushes a job that recurs once more, now. It takes the application."""
     with opened_app(require or context.obj) as app:
         app.recurring.run_now(queue, id, who=who())
-    typer.echo(f"{_name(queue, id)} is due now; its times stay as they are")
+    done = f"{_name(queue, id)} is due now; its times stay as they are"
+    typer.echo(json.dumps({"done": True}) if as_json else done)
 
 
 def _act(
-    context: typer.Context, require: str | None, act: Callable[[Lowkiq], bool], queue: str, id: str, done: str
+    context: typer.Context,
+    require: str | None,
+    queue: str,
+    id: str,
+    act: Callable[[Lowkiq], bool],
+    done: str,
+    *,
+    as_json: bool,
 ) -> None:
     with opened_app(require or context.obj) as app:
         is_done = act(app)
-    typer.echo(f"{_name(queue, id)} {done}" if is_done else f"{_name(queue, id)}: nothing to change")
+    told = f"{_name(queue, id)} {done}" if is_done else f"{_name(queue, id)}: nothing to change"
+    typer.echo(json.dumps({"done": is_done}) if as_json else told)
     if not is_done:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -16,11 +16,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lowkiq import clock
+from lowkiq.admin.alerts.acknowledging import by_whom
 from lowkiq.admin.alerts.alert import Alert
 from lowkiq.admin.beats.nodes import Nodes
 from lowkiq.admin.jobs.failures import Groups
 from lowkiq.admin.jobs.finder import FoundJob
-from lowkiq.admin.metrics import QueueMetrics
+from lowkiq.admin.metrics import QueueMetrics, total
+from lowkiq.admin.past.history import Point
 from lowkiq.admin.past.statistics import Statistics
 from lowkiq.admin.why.reasons import Reason
 from lowkiq.admin.words import age, printable, seconds, short_seconds
@@ -37,11 +39,25 @@ MOST_RUNNING: Final = 20
 
 
 def show(table: Table, *lines: str) -> None:
-    """Prints it, and lines below it. Piped, a table has no terminal to fit: its rows stay whole."""
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(fitted(table, console))
-    for line in lines:
+    """Prints it, and lines below it. Without a terminal it is plain columns, a line a row, for grep and awk."""
+    if sys.stdout.isatty():
+        console = Console()
+        console.print(fitted(table, console))
+        table_lines: list[str] = []
+    else:
+        table_lines = [str(table.title), *plain(table)] if table.title else plain(table)
+        table_lines += [str(table.caption)] if table.caption else []
+    for line in (*table_lines, *lines):
         typer.echo(line)
+
+
+def plain(table: Table) -> list[str]:
+    """The header and the rows, with two spaces or more between columns."""
+    texts = [[" ".join(text.split()) for text in _texts(column)] for column in table.columns]
+    widths = [max(map(len, some)) for some in texts]
+    sides = [str.rjust if column.justify == "right" else str.ljust for column in table.columns]
+    return ["  ".join(side(text, width) for side, text, width in zip(sides, row, widths, strict=True)).rstrip()
+            for row in zip(*texts, strict=True)]  # fmt: skip
 
 
 def fitted(table: Table, console: Console) -> Table:
@@ -70,15 +86,33 @@ def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
     now = redis_time(caller) if alerts else 0.0
     for alert in alerts:
         lasts = f" (for {age(now - alert.since)})" if alert.since is not None else ""
-        typer.echo(f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}")
+        seen = f" (seen{by_whom(alert)})" if alert.acknowledged else ""
+        typer.echo(f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}{seen}")
         if alert.command:
             typer.echo(f"  → {alert.command}")
     if not alerts and otherwise:
         typer.echo(otherwise)
 
 
+def in_short(metrics: Mapping[str, QueueMetrics], earlier: Mapping[str, Point], now: float) -> Table:
+    """A row a queue with what matters most, and one of all together, for 80 columns."""
+    names = ("waiting", "running", "retrying", "dead", "lag", "done/s")
+    table = Table("queue", *(Column(name, justify="right") for name in names))
+    speeds = {queue: _speed(row, earlier.get(queue), now) for queue, row in metrics.items()}
+    rows = [(escape(printable(queue, 60)), row, speeds[queue]) for queue, row in metrics.items()]
+    for queue, row, speed in [*rows, ("all", total(metrics.values()), sum(speeds.values()))]:
+        counts = (row.due, row.busy, row.retries, row.morgue_length)
+        table.add_row(queue, *(f"{count:,}" for count in counts), age(row.lag), f"{speed:,.1f}")
+    return table
+
+
+def _speed(row: QueueMetrics, before: Point | None, now: float) -> float:
+    """Jobs done a second, since a point of its history."""
+    return max(row.processed - before.processed, 0) / max(now - before.at, 1.0) if before else 0.0
+
+
 def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
-    """A row a queue."""
+    """A row a queue, with all its numbers."""
     names = [field.name for field in msgspec.structs.fields(QueueMetrics) if field.name != "blocked_since"]
     if not any(row.superseded for row in metrics.values()):
         names.remove("superseded")
@@ -111,7 +145,6 @@ def of_statistics(queue: str, days: Sequence[Statistics]) -> Table:
 
 
 def of_morgue(queue: str, jobs: Sequence[Job], title: str = "Morgue of") -> Table:
-    """A row a job."""
     table = Table("id", "payloads", "since", "error", title=f"{title} {queue}")
     for row in map(summary, jobs):
         id, error = (escape(printable(row[key], None)) for key in ("id", "error"))

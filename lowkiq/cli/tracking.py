@@ -11,7 +11,7 @@ import typer
 
 from lowkiq.admin.words import printable
 from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.cli.queues import Queue, actions_on, with_ids
+from lowkiq.cli.queues import Queue, SomeIds, actions_on, with_ids
 from lowkiq.codec import encodable
 
 EVENTS_EPILOG = """\b
@@ -21,17 +21,17 @@ Examples:
   lowkiq events OrderSync --id 17 --json                 a line of JSON for each
 """
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...")]
 
-
-def track(context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False) -> None:
+def track(context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False) -> None:
     """Keeps what happens to jobs from now on; their pages show it, and the overview pins them."""
     with opened_app(require or context.obj) as app:
         count = with_ids(actions_on(app, queue).track, ids)
         typer.echo(json.dumps({"tracked": count}) if as_json else f"{count} tracked")
 
 
-def untrack(context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False) -> None:
+def untrack(
+    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
+) -> None:
     """Tracks jobs no longer, and forgets what was kept."""
     with opened_app(require or context.obj) as app:
         count = with_ids(actions_on(app, queue).untrack, ids)

@@ -24,6 +24,7 @@ from lowkiq.django.application import get_app
 from lowkiq.django.task_worker import HOME, Enqueued, TaskWorker, result_of
 from lowkiq.errors import short, unknown_option
 from lowkiq.job import NewJob
+from lowkiq.options import OF_WORKERS
 from lowkiq.worker import Worker
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ else:
     InvalidTask = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError
 
 #: Options of the backend: those of a worker, but for what the backend itself decides.
-OPTIONS: Final = (
-    "shards_count", "concurrency", "max_running", "max_retry_count", "retry", "when_exhausted", "perform_timeout",
-    "isolation", "rate",
-)  # fmt: skip
+OPTIONS: Final = OF_WORKERS.keys() - {
+    "queue_name", "batch_size", "max_payloads", "debounce", "throttle", "keep", "equal", "id", "score", "fair_by",
+    "pushes",
+}  # fmt: skip
 #: Attribute of a task's function with what `ordered_by` was given.
 _KEY: Final = "lowkiq_ordered_by"
 

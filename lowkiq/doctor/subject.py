@@ -20,7 +20,7 @@ from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.shard import shards_of
-from lowkiq.redis_url import redact
+from lowkiq.redaction import redact
 from lowkiq.settings import DEFAULT_URL, Settings
 from lowkiq.transport.connect import client_for_people, connections_of_node
 
@@ -70,7 +70,6 @@ class Subject:
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
-        """INFO."""
         return dict(self.caller.command("INFO"))
 
     def config(self, name: str) -> str | None:
@@ -100,7 +99,6 @@ class Subject:
 
     @property
     def alerts(self) -> list[Alert]:
-        """The one list of alerts."""
         return self._found.alerts
 
     def since(self, alert: Alert) -> str:

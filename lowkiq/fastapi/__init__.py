@@ -5,8 +5,7 @@ Needs the extra `fastapi`.
 A push needs nothing of this: `await OrderSync.aperform_async([…])`.
 """
 
-from lowkiq.fastapi.guard import guarded_view
 from lowkiq.fastapi.lifespans import lifespan
-from lowkiq.fastapi.router import view_router
+from lowkiq.fastapi.views import guarded_view, view_router
 
 __all__ = ["guarded_view", "lifespan", "view_router"]

@@ -36,8 +36,6 @@ class Executor(ThreadPoolExecutor):
 
 
 class _Thread(threading.Thread):
-    """The thread of a loop."""
-
     loop: asyncio.AbstractEventLoop
 
 
@@ -59,7 +57,6 @@ class LoopThread:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs."""
         made = self._made
         return made if made is not None else self._start()
 

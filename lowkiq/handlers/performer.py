@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from lowkiq.admin.options import LIVE
 from lowkiq.codec import error_text
 from lowkiq.errors import Decision, PartialFailure, PerformTimeout
 from lowkiq.handlers import forks, middlewares
@@ -25,6 +24,7 @@ from lowkiq.handlers.stop import Stop
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
 from lowkiq.log import get_logger
+from lowkiq.options import LIVE
 from lowkiq.policies import fewest_retries, without_limits
 from lowkiq.rate import Rate, parse_rate
 from lowkiq.settings import Settings

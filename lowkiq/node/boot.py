@@ -79,7 +79,6 @@ def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:
 
 
 def _own_layout(runtime: Runtime, queue: str) -> Layout:
-    """The layout of a queue as the code has it."""
     return Layout.first(runtime.queues[queue])
 
 

@@ -64,7 +64,6 @@ class JobThread(threading.Thread, ABC):
 
     @property
     def busy(self) -> int:
-        """Batches that it is at."""
         return int(bool(self.in_hand))
 
     @property

@@ -230,7 +230,7 @@ class LeaseKeeper(threading.Thread):
         left = self._away.leave(self._wanted)
         self._wanted = [lease for lease in self._wanted if lease.epoch is not None]
         for lease in left:
-            logger.info("foster_ended", queue=lease.shard.queue, shard=lease.shard.index)
+            logger.debug("foster_ended", queue=lease.shard.queue, shard=lease.shard.index)
         for thread in self._workers if left else ():
             self._relief.settle_left(thread, left)
 
@@ -299,7 +299,7 @@ class LeaseKeeper(threading.Thread):
             self._note_owned(lease, result, asked_at, log)
         elif isinstance(result, Held):
             if lease.stand_by(result.holder):
-                log.info("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
+                log.debug("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
         elif isinstance(result, Moved):
             lease.is_moved = True
         if not lease.is_foster:
@@ -308,7 +308,7 @@ class LeaseKeeper(threading.Thread):
     def _note_owned(self, lease: Lease, owned: Owned, asked_at: float, log: Any) -> None:
         lease.acquired(owned, asked_at)
         if lease.is_foster:
-            log.info("foster")
+            log.debug("foster")
         if owned.has_letters:
             self._runtime.letters.note(lease)
         if owned.has_parked:

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from lowkiq import log
 from lowkiq.admin.live import read_live
-from lowkiq.admin.options import LOG_LEVELS
 from lowkiq.log import get_logger
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
+from lowkiq.options import LIVE, LOG_LEVELS
 
 logger = get_logger()
 
@@ -52,7 +52,7 @@ class LiveSettings:
         """Raises RedisError."""
         live = read_live(self._runtime.caller, self._runtime.namespace)
         found = {
-            queue: {name: setting.value for name, setting in live[queue].items()}
+            queue: {name: setting.value for name, setting in live[queue].items() if name in LIVE}
             for queue in self._leases.keys() & live.keys()
         }
         if found == self._known:

@@ -46,7 +46,6 @@ class Noted:
         return self.take_now()
 
     def take_now(self) -> set[Owned]:
-        """Takes them out."""
         with self._lock:
             taken, self._noted = self._noted, set()
             self.is_busy = self.is_busy or bool(taken)

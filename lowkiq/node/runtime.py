@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lowkiq import clock
-from lowkiq.admin.options import check_option
 from lowkiq.app import Lowkiq
 from lowkiq.errors import Moved, OtherLayout, SettingsError, UsageError, unknown_option
 from lowkiq.handlers.ledger import Ledger
@@ -22,6 +21,7 @@ from lowkiq.node.mishaps import Mishaps
 from lowkiq.node.noted import Noted
 from lowkiq.node.places import Places
 from lowkiq.node.schedulers import Ordered
+from lowkiq.options import check_live
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.places import QueuePlaces
@@ -223,7 +223,6 @@ class Runtime:
         return [*map(DeadNode, self.known_dead), *self.page.read_bulletin().dead_nodes]
 
     def shards(self) -> list[Shard]:
-        """The shards of all queues."""
         return shards_of(self.namespace, {**self.queues, **self.layouts})
 
 
@@ -249,7 +248,7 @@ def chosen_weights(app: Lowkiq, queues: Collection[str] | None) -> dict[str, int
     named = queues if isinstance(queues, Mapping) else {}
     weights = {queue: weight for queue, weight in named.items() if weight is not None}
     for queue, weight in weights.items():
-        check_option(f"queue {queue}", "weight", weight)
+        check_live(queue, "weight", weight)
     build = app.settings.build_scheduler
     if build and weights:
         said = ",".join(f"{queue}={weight}" for queue, weight in weights.items())

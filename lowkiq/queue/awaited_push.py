@@ -24,8 +24,6 @@ STEP: Final = 64
 
 
 class AwaitedPush:
-    """A push on its way."""
-
     __slots__ = ("encode", "encoded", "future", "jobs", "producer", "since", "tally", "was_sent")
 
     def __init__(self, producer: Producer, jobs: Sequence[Any], encode: Encode, future: asyncio.Future[Pushed]) -> None:

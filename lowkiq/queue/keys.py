@@ -14,6 +14,7 @@ shards are being moved, the queue's text names those they come from as well, "2:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, NamedTuple, Self
 
 from lowkiq.errors import BeingResharded, NewerLayout
@@ -132,39 +133,80 @@ def rate(namespace: str, queue: str) -> str:
     return f"{namespace}:{{{queue}:rate}}:"
 
 
-def queues(namespace: str) -> str:
-    """Hash: queue → its layout."""
-    return f"{namespace}:queues"
+def _key(form: str) -> Callable[[str], str]:
+    """A key that there is once, by the namespace."""
+    return lambda namespace: f"{namespace}:{form}"
 
 
-def resharding(namespace: str, queue: str) -> str:
-    """Hash: what is told of a queue's reshard, for people: who started it and when, how much has moved."""
-    return f"{namespace}:resharding:{queue}"
+def _key_of(form: str) -> Callable[[str, str], str]:
+    """A key of a queue, a node or the like, by the namespace and the name of that."""
+    return lambda namespace, name: f"{namespace}:{form % name}"
 
 
-def nodes(namespace: str) -> str:
-    """Zset: node → its last beat."""
-    return f"{namespace}:nodes"
-
-
-def members(namespace: str) -> str:
-    """Zset: node to which shards may be dealt → when it has said so last. What it says is beside it, in one slot."""
-    return f"{namespace}:{{members}}"
-
-
-def parts(namespace: str) -> str:
-    """String: each node that shares by itself and the shards that it had when moves were told last, as JSON."""
-    return f"{namespace}:parts"
-
-
-def node(namespace: str, name: str) -> str:
-    """String: the health of a node, as JSON with a TTL."""
-    return f"{namespace}:node:{name}"
-
-
-def doorbell(namespace: str, name: str) -> str:
-    """Channel on which a node is told of work for shards it believes idle (bell.lua makes the same name)."""
-    return f"{namespace}:bell:{name}"
+#: Hash: queue → its layout.
+queues = _key("queues")
+#: Hash: what is told of a queue's reshard, for people: who started it and when, how much has moved.
+resharding = _key_of("resharding:%s")
+#: Zset: node → its last beat.
+nodes = _key("nodes")
+#: Zset: node to which shards may be dealt → when it has said so last. What it says is beside it, in one slot.
+members = _key("{members}")
+#: String: each node that shares by itself and the shards that it had when moves were told last, as JSON.
+parts = _key("parts")
+#: String: the health of a node, as JSON with a TTL.
+node = _key_of("node:%s")
+#: Channel on which a node is told of work for shards it believes idle (bell.lua makes the same name).
+doorbell = _key_of("bell:%s")
+#: Prefix of the lists of a queue's history. They share a Cluster slot: a sample is one script.
+history = _key_of("{history}:%s:")
+#: Prefix of a queue's ledger of failures: `seen` (group → last), `first`, `counts`, and a node's last flush.
+failures = _key_of("{failures}:%s:")
+#: Exists until the next sample of the history is due.
+history_turn = _key("{history}")
+#: Hash: queue, a space and the name of a setting → its value, who set it and when, as JSON.
+live_settings = _key("settings")
+#: String: there as long as Redis has kept what it held; another one after it has lost that.
+marker = _key("marker")
+#: String: what Redis held before it was found empty, as JSON, until somebody acknowledges that.
+emptied = _key("emptied")
+#: Hash: key of an alert → who has seen it, until when, and a note, as JSON.
+acknowledged = _key("acknowledged")
+#: Exists for a while once a node has told that Redis was away: others need not.
+away = _key("away")
+#: Hash: alert → since when it is noted, and when it was last.
+alerts = _key("alerts")
+#: String: the number of what a node has last added to such sums. In their slot, as it is one script.
+added = _key_of("{history}::added:%s")
+#: Zset: incident → when it was. This key and the next two share a Cluster slot.
+incidents = _key("{incidents}")
+#: Hash: incident → what is said of it, as JSON.
+incidents_said = _key("{incidents}:said")
+#: Hash: incident that lasted → when it ended.
+incidents_ends = _key("{incidents}:ends")
+#: The version that the nodes of these queues have run last, and how many there were.
+version = _key_of("version:%s")
+#: Hash: what the code of nodes declares to recur of a queue, and what was taken away of it (declare.lua).
+declared = _key_of("declared:%s")
+#: The settings of a queue with which a node has started last.
+settings = _key_of("settings:%s")
+#: List: what a node is asked for, until it hears. It shares a Cluster slot with the next.
+hands_of = _key_of("{hands}:to:%s")
+#: A request to a node and how far that is with it, as JSON with a TTL.
+hand = _key_of("{hands}:%s")
+#: Zset: dump → when it was made. What is said of it, and its text, are beside it.
+dumps = _key("{dumps}")
+#: What is said of a dump, as JSON; its text is under the same with ":text" behind.
+dump = _key_of("{dumps}:%s")
+#: Shards that nobody owned at the last look.
+unowned = _key("unowned")
+#: Zset: session of the web view that somebody has ended → when its cookie ends.
+ended_sessions = _key("web:ended")
+#: Zset: bulk → when it was started.
+bulks = _key("bulks")
+#: The progress of a bulk, as JSON with a TTL.
+bulk = _key_of("bulk:%s")
+#: Exists once somebody has asked a bulk to stop.
+bulk_stop = _key_of("bulk:%s:stop")
 
 
 def pool_bell(namespace: str, name: str, pool: int) -> str:
@@ -172,126 +214,6 @@ def pool_bell(namespace: str, name: str, pool: int) -> str:
     return f"{namespace}:bell:{name}:{pool}"
 
 
-def history(namespace: str, queue: str) -> str:
-    """Prefix of the lists of a queue's history. They share a Cluster slot: a sample is one script."""
-    return f"{namespace}:{{history}}:{queue}:"
-
-
-def failures(namespace: str, queue: str) -> str:
-    """Prefix of a queue's ledger of failures: `seen` (group → last), `first`, `counts`, and a node's last flush."""
-    return f"{namespace}:{{failures}}:{queue}:"
-
-
-def history_turn(namespace: str) -> str:
-    """Exists until the next sample of the history is due."""
-    return f"{namespace}:{{history}}"
-
-
-def live_settings(namespace: str) -> str:
-    """Hash: queue, a space and the name of a setting → its value, who set it and when, as JSON."""
-    return f"{namespace}:settings"
-
-
-def marker(namespace: str) -> str:
-    """String: there as long as Redis has kept what it held; another one after it has lost that."""
-    return f"{namespace}:marker"
-
-
-def emptied(namespace: str) -> str:
-    """String: what Redis held before it was found empty, as JSON, until somebody acknowledges that."""
-    return f"{namespace}:emptied"
-
-
-def away(namespace: str) -> str:
-    """Exists for a while once a node has told that Redis was away: others need not."""
-    return f"{namespace}:away"
-
-
-def alerts(namespace: str) -> str:
-    """Hash: alert → since when it is noted, and when it was last."""
-    return f"{namespace}:alerts"
-
-
 def times(namespace: str, queue: str, day: int | None = None) -> str:
     """String: how long jobs of a queue waited and ran on a day, numbered from 1970 on, or in all (durations.py)."""
     return f"{history(namespace, queue)}times" + ("" if day is None else f":{day}")
-
-
-def added(namespace: str, node: str) -> str:
-    """String: the number of what a node has last added to such sums. In their slot, as it is one script."""
-    return f"{namespace}:{{history}}::added:{node}"
-
-
-def incidents(namespace: str) -> str:
-    """Zset: incident → when it was. This key and the next two share a Cluster slot."""
-    return f"{namespace}:{{incidents}}"
-
-
-def incidents_said(namespace: str) -> str:
-    """Hash: incident → what is said of it, as JSON."""
-    return f"{namespace}:{{incidents}}:said"
-
-
-def incidents_ends(namespace: str) -> str:
-    """Hash: incident that lasted → when it ended."""
-    return f"{namespace}:{{incidents}}:ends"
-
-
-def version(namespace: str, group: str) -> str:
-    """The version that the nodes of these queues have run last, and how many there were."""
-    return f"{namespace}:version:{group}"
-
-
-def declared(namespace: str, queue: str) -> str:
-    """Hash: what the code of nodes declares to recur of a queue, and what was taken away of it (declare.lua)."""
-    return f"{namespace}:declared:{queue}"
-
-
-def settings(namespace: str, queue: str) -> str:
-    """The settings of a queue with which a node has started last."""
-    return f"{namespace}:settings:{queue}"
-
-
-def hands_of(namespace: str, node: str) -> str:
-    """List: what a node is asked for, until it hears. It shares a Cluster slot with the next."""
-    return f"{namespace}:{{hands}}:to:{node}"
-
-
-def hand(namespace: str, id: str) -> str:
-    """A request to a node and how far that is with it, as JSON with a TTL."""
-    return f"{namespace}:{{hands}}:{id}"
-
-
-def dumps(namespace: str) -> str:
-    """Zset: dump → when it was made. What is said of it, and its text, are beside it."""
-    return f"{namespace}:{{dumps}}"
-
-
-def dump(namespace: str, id: str) -> str:
-    """What is said of a dump, as JSON; its text is under the same with ":text" behind."""
-    return f"{namespace}:{{dumps}}:{id}"
-
-
-def unowned(namespace: str) -> str:
-    """Shards that nobody owned at the last look."""
-    return f"{namespace}:unowned"
-
-
-def ended_sessions(namespace: str) -> str:
-    """Zset: session of the web view that somebody has ended → when its cookie ends."""
-    return f"{namespace}:web:ended"
-
-
-def bulks(namespace: str) -> str:
-    """Zset: bulk → when it was started."""
-    return f"{namespace}:bulks"
-
-
-def bulk(namespace: str, id: str) -> str:
-    """The progress of a bulk, as JSON with a TTL."""
-    return f"{namespace}:bulk:{id}"
-
-
-def bulk_stop(namespace: str, id: str) -> str:
-    """Exists once somebody has asked a bulk to stop."""
-    return f"{namespace}:bulk:{id}:stop"

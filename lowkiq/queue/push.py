@@ -256,7 +256,6 @@ class Producer:
         raise result
 
     def shard_of(self, job: EncodedJob) -> Shard:
-        """A job's shard."""
         return self._ways.shard_of(job.id)
 
     def by_shard(self, jobs: Iterable[EncodedJob], grouped: Jobs | None = None) -> Jobs:

@@ -47,7 +47,6 @@ def calls_in_turns(jobs: Jobs, most: int, stamped: Stamped) -> Iterator[Iterator
 
 
 def head_of_push(shard: Shard) -> Call[tuple[Any, ...]]:
-    """What a push to a shard begins with."""
     return Call("push", [shard.prefix], [shard.layout], _taken)
 
 

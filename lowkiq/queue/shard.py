@@ -182,8 +182,6 @@ class Restored(NamedTuple):
 
 
 class Shard:
-    """The calls of one shard."""
-
     def __init__(self, namespace: str, queue: str, index: int, of: int | Layout) -> None:
         layout = of if isinstance(of, Layout) else Layout.first(of)
         self.namespace = namespace

@@ -1,15 +1,16 @@
-"""Telemetry: a span for each push and each batch, and their metrics."""
+"""Telemetry: a span for each push and each batch, and their metrics; their contexts as text, and links made of them."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from lowkiq import clock
 from lowkiq.codec import encodable, error_text
@@ -17,7 +18,6 @@ from lowkiq.errors import Discard, PartialFailure, RetryIn, Snooze
 from lowkiq.job import Job
 from lowkiq.log import get_logger
 from lowkiq.telemetry import words
-from lowkiq.telemetry.contexts import links_of, written
 from lowkiq.version import VERSION
 
 logger = get_logger()
@@ -26,6 +26,8 @@ logger = get_logger()
 MOST_TOLD: Final = 10
 #: Characters of each of those ids.
 TOLD_CHARS: Final = 200
+#: Links of a span, at most: those of a batch of a thousand ids that were pushed together are one.
+MOST_LINKS: Final = 1_000
 
 
 class Telemetry:
@@ -145,3 +147,26 @@ def _flush() -> None:
                 flush()
         except Exception:
             logger.exception("telemetry_not_flushed")
+
+
+def written(context: SpanContext) -> str:
+    """A span's context as W3C's traceparent, to be kept beside a payload; "" where nobody would see the span."""
+    if not context.is_valid or not context.trace_flags.sampled:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags) & 0xFF:02x}"
+
+
+def links_of(batch: Sequence[Job]) -> list[Link]:
+    """Links to the spans in which the jobs of a batch were pushed, each once."""
+    texts = dict.fromkeys(text for job in batch for text in job.contexts)
+    return [Link(context) for context in islice(_read(texts), MOST_LINKS)]
+
+
+def _read(texts: Iterable[str]) -> Iterable[SpanContext]:
+    for text in texts:
+        _, trace_id, span_id, flags = text.split("-")
+        context = SpanContext(
+            int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16))
+        )
+        if context.is_valid:
+            yield context

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lowkiq.codec import error_text
-from lowkiq.errors import LowkiqError, checked_key
+from lowkiq.errors import LowkiqError
 from lowkiq.handlers.retries import Limited
 from lowkiq.job import Job
 from lowkiq.rate import Rate
@@ -78,14 +77,4 @@ class FakeGate:
 
     def _key(self, rate: Rate, job: Job) -> str:
         """The key of a job, as a node tells it (gate.py). Raises LowkiqError."""
-        if rate.by is None:
-            return ""
-        load_id = self._codec.load_id
-        try:
-            key = rate.by(load_id(job.id) if load_id else job.id, job.payloads[0])
-        except Exception as error:
-            raise LowkiqError(f"the rate's `by` failed: {error_text(error)[:200]}") from error
-        try:
-            return checked_key(key)
-        except ValueError as error:
-            raise LowkiqError(f"the rate's `by` gave what can be no key: {error}") from None
+        return rate.key_of(job.id, job.payloads[0], self._codec.load_id)

@@ -86,7 +86,6 @@ class ClusterClient:
         return [self._server(node) for node in self._nodes()]
 
     def primary_of(self, key: str) -> redis.Redis:
-        """A client of the primary that has a key."""
         return self._server(self._node_of(key_slot(key.encode())))
 
     def pubsub(self) -> Any:

@@ -177,7 +177,6 @@ def _has_value(node: Any) -> bool:
 
 
 def _parts(node: Any, seen: set[int]) -> Iterator[Any]:
-    """A type with all that is in it."""
     if id(node) in seen:
         return
     seen.add(id(node))

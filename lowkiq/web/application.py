@@ -24,6 +24,7 @@ from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
 from lowkiq.web.pages import (
     actions,
+    alerts,
     bulks,
     failures,
     flow,
@@ -46,6 +47,7 @@ from lowkiq.web.security.guard import Guard
 from lowkiq.web.security.guesses import Guesses
 from lowkiq.web.security.headers import Headers
 from lowkiq.web.security.paths import SIGN_IN
+from lowkiq.web.security.proxies import Proxies
 from lowkiq.web.snapshot import Snapshots
 from lowkiq.web.view import View
 
@@ -90,8 +92,10 @@ def shared_text(app: Lowkiq) -> str:
     return f"{app.settings.redis_url} {app.settings.namespace}"
 
 
-def make_web(app: Lowkiq, access: Access, *, read_only: bool, payloads: bool) -> Starlette:
-    """The view with these rules of access."""
+def make_web(
+    app: Lowkiq, access: Access, *, read_only: bool, payloads: bool, proxies: Proxies | None = None
+) -> Starlette:
+    """The view with these rules of access, behind these proxies."""
     backend, guesses = Backend(app), Guesses()
     view = View(app, backend, Snapshots(backend), BulkRunner(backend), access, guesses, read_only, payloads)
 
@@ -103,7 +107,9 @@ def make_web(app: Lowkiq, access: Access, *, read_only: bool, payloads: bool) ->
         middleware=[
             Middleware(Headers),
             Middleware(ErrorResponses, view),
-            Middleware(Guard, access, guesses, backend.ended_sessions, read_only=read_only),
+            Middleware(
+                Guard, access, guesses, backend.ended_sessions, read_only=read_only, proxies=proxies or Proxies()
+            ),
         ],
         exception_handlers={HTTPException: answer},
     )
@@ -123,6 +129,7 @@ def _routes(view: View) -> list[BaseRoute]:
         pages.route("/queues/{queue}/job", "job.html", job.build),
         pages.route("/help", "help.html", glossary.build),
         *actions.routes(pages),
+        *alerts.routes(pages),
         pages.route("/search", "search.html", search.build),
         pages.route("/incidents", "incidents.html", incidents.build),
         *flow.routes(pages),

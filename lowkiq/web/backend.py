@@ -10,7 +10,7 @@ import msgspec
 from lowkiq.admin.jobs.actions import Progress
 from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.finder import Finder, FoundJob
-from lowkiq.admin.jobs.holding import read_circle, read_hold
+from lowkiq.admin.jobs.holding import read_circle, read_holds_of
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
@@ -105,7 +105,7 @@ class Backend:
         """Who holds an id; None: nobody does. Raises ValueError for what can't be an id."""
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        hold = read_hold(self.caller, home_of(self.caller, shards, encoded, ["held"]), encoded)
+        (hold,) = read_holds_of(self.caller, [(home_of(self.caller, shards, encoded, ["held"]), encoded)])
         if hold is None or hold.waits is None:
             return hold
         waits = msgspec.structs.replace(hold.waits, circle=read_circle(self.caller, self._shards, queue, hold))
@@ -163,7 +163,7 @@ class Backend:
     def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""
         search = Search(self.caller, self._shards(bulk.queue), self.settings.load_error)
-        return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total, pause_text(who, ""))
+        return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total, pause_text(who, bulk.why))
 
     def ended_sessions(self) -> set[str]:
         """Sessions of web views that somebody has signed out of, in whichever process."""

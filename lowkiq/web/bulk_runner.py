@@ -13,7 +13,6 @@ from lowkiq import clock
 from lowkiq.admin.jobs import bulks
 from lowkiq.admin.jobs.actions import check_action
 from lowkiq.admin.jobs.bulks import Bulk
-from lowkiq.admin.jobs.deeds import end_bulk, note_bulk
 from lowkiq.admin.jobs.search import Match
 from lowkiq.errors import LowkiqError
 from lowkiq.log import get_logger
@@ -34,13 +33,11 @@ class TooManyBulks(LowkiqError):
 
 
 class BulkRunner:
-    """Starts bulks."""
-
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._places = threading.BoundedSemaphore(MOST)
 
-    def start(self, queue: str, action: str, match: Match, total: int, who: str = "") -> Bulk:
+    def start(self, queue: str, action: str, match: Match, total: int, who: str = "", why: str = "") -> Bulk:
         """
         Starts an action on all that match, in the background; it acts on at most `total` jobs.
 
@@ -51,8 +48,8 @@ class BulkRunner:
         if not self._places.acquire(blocking=False):
             raise TooManyBulks(f"{MOST} bulks run here already: wait for one to end, or stop one")
         try:
-            bulk = bulks.new_bulk(self._backend.caller, self._backend.namespace, queue, action, match, total)
-            note_bulk(self._backend.caller, self._backend.namespace, bulk, who)
+            bulk = bulks.new_bulk(self._backend.caller, self._backend.namespace, queue, action, match, total, why)
+            bulks.note_begin(self._backend.caller, self._backend.namespace, bulk, who)
             # A daemon: what it has not done when the process ends, nobody has been told was done.
             threading.Thread(target=self._run, args=(bulk, who), name=f"lowkiq-bulk-{bulk.id}", daemon=True).start()
         except BaseException:
@@ -95,7 +92,7 @@ class BulkRunner:
         for _ in range(RETRIES):
             try:
                 bulks.save(self._backend.caller, self._backend.namespace, bulk)
-                end_bulk(self._backend.caller, self._backend.namespace, bulk)
+                bulks.note_end(self._backend.caller, self._backend.namespace, bulk)
             except RedisError:
                 threading.Event().wait(RETRY_AFTER)
             else:

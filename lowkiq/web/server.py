@@ -18,12 +18,22 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from lowkiq.app import Lowkiq
-from lowkiq.environment import MADE_UP, Address, Credentials, check_address, find_web_hosts, link_to_sign_in
+from lowkiq.environment import (
+    MADE_UP,
+    WEB_ROOT_PATH,
+    Address,
+    Credentials,
+    check_address,
+    find_web_hosts,
+    find_web_proxies,
+    link_to_sign_in,
+)
 from lowkiq.errors import LowkiqError
 from lowkiq.log import get_logger
 from lowkiq.web.application import make_web, shared_text
 from lowkiq.web.connections import Connection, Limit
 from lowkiq.web.security.access import Access
+from lowkiq.web.security.proxies import Prefixed, Proxies
 
 logger = get_logger()
 
@@ -50,12 +60,14 @@ def serve(
     read_only: bool = False,
     payloads: bool = True,
     no_auth: bool = False,
+    root_path: str | None = None,
     on_state: Callable[[str], object] | None = None,
 ) -> int:
     """
     Serves the view until TERM or INT, and returns the exit code, 0. Credentials come from the environment.
 
     Args:
+        root_path: the path under which a proxy in front has it; None: as LOWKIQ_WEB_ROOT_PATH says.
         on_state: called with "ready" once it listens and then about every second, with "draining" when it stops.
 
     Raises:
@@ -68,7 +80,9 @@ def serve(
         logger.warning("web_open_to_all", address=str(address))
     handed, hosts = os.environ.get(MADE_UP, ""), find_web_hosts(os.environ)
     access = Access(credentials, no_auth=no_auth, made_token=handed, hosts=hosts, shared=shared_text(app))
-    web = make_web(app, access, read_only=read_only, payloads=payloads)
+    proxies = Proxies(*find_web_proxies(os.environ))
+    prefix = os.environ.get(WEB_ROOT_PATH, "") if root_path is None else root_path
+    web = Prefixed(make_web(app, access, read_only=read_only, payloads=payloads, proxies=proxies), prefix, proxies)
     # Who has handed the token over shows the link.
     token = access.credentials.token if access.is_made and not handed else None
     with _listen(address) as listener, _logs_of_uvicorn():

@@ -28,7 +28,7 @@ from lowkiq.admin.beats.health import NodeHealth, Running, owner_name, read_heal
 from lowkiq.admin.beats.members import Placement, read_placements
 from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.beats.owners import Owner, owners_of
-from lowkiq.admin.live import LiveSetting, read_live
+from lowkiq.admin.live import LiveSetting
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, shards_count_of, total
 from lowkiq.admin.resharding import Resharding, read_moving
 from lowkiq.admin.why.reading import Around
@@ -271,7 +271,7 @@ class _Poll:
             alerts=found.alerts,
             reshards=reshards,
             placements=self._read_placements(nodes),
-            live=read_live(backend.caller, backend.namespace),
+            live=found.live,
             began=began,
             oldest=min(self._read_at.values(), default=began),
         )

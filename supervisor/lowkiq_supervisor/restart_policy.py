@@ -43,8 +43,6 @@ class RestartMode(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of an end."""
-
     RECYCLED = "recycled"
     FINISHED = "finished"
     JOB = "job"

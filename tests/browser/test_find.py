@@ -49,7 +49,10 @@ def test_a_job_is_found_chosen_deleted_and_put_back_with_keys(app, make_web, ser
     expect(page.get_by_text("It can be undone for 60 seconds.")).to_be_visible()
     page.get_by_role("button", name="Delete 3").click()
     assert len(queues[7].queued()) == 3
-    page.get_by_role("button", name="Undo").click()
+    undo = page.get_by_role("button", name="Undo")
+    expect(undo).to_be_in_viewport()
+    expect(page.locator("[data-left]")).not_to_have_text("60")  # it counts down
+    undo.click()
     expect(page.get_by_text("3 jobs put back where they were.")).to_be_visible()
     assert len(queues[7].queued()) == 6
 

@@ -26,7 +26,7 @@ SHARED: dict[str, Any] = {"is_elastic": True, "queues": ["q"], "number_of_nodes"
 FREE: dict[str, Any] = {"": {"q": [5]}}
 #: What the table of shards says of each, 0 to 6.
 REASONS = (
-    "its share", "ago for its load: it kept 0.9 threads busy",
+    "its share", "moved here to balance,",
     "it goes to node 0 on web-2 between two claims", "its node ends: it goes to node 0 on web-2 between two claims",
     "its node is not heard of; node 0 on web-2 takes it when the lease ends", "free: node 0 on web-2 takes it",
     "its share",
@@ -79,7 +79,7 @@ def test_the_pages_say_who_has_what_and_why(
     page.goto(f"{url}/nodes")
     expect(page.get_by_text("web-4 went away without saying goodbye at").first).to_be_visible()
     here = page.locator("article.node", has_text="web-1:11")
-    for says in ("a share, by its threads", "For load", "to node 0 on web-2"):
+    for says in ("fair share", "Moved here to balance", "to node 0 on web-2"):
         expect(here).to_contain_text(says)
     _look_at(page, examine, width, f"nodes-{scheme}-{width}", "main")
     page.get_by_role("link", name="Moves", exact=True).click()

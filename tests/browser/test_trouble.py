@@ -34,7 +34,7 @@ def test_a_redis_that_is_away_is_told_of_and_the_page_recovers_by_itself(own_red
         wait_until(lambda: httpx.get(f"{url}/nodes", timeout=60).status_code == 503)
         fresh = look(f"{url}/nodes")
         expect(fresh.locator("main")).to_contain_text("Redis")
-        expect(fresh.locator("main")).to_contain_text(re.compile(r"heard of it last at \d\d:\d\d:\d\d, .* ago"))
+        expect(fresh.locator("main")).to_contain_text(re.compile(r"heard of it last at \d\d:\d\d:\d\d"))
         expect(fresh.locator("#light")).to_have_text("Redis is away")
         assert "Traceback" not in fresh.content()
     finally:

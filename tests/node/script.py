@@ -15,7 +15,7 @@ from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])
 records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
-configure()
+configure("debug")
 # Five times as often as elsewhere: many tests wait for what a beat tells.
 heartbeat.BEAT_INTERVAL = history.SAMPLE_INTERVAL = 1
 if not options.get("fosters_unasked", True):

@@ -41,6 +41,9 @@ def test_a_job_is_found_by_its_id_or_a_glob_over_queues(lowkiq: Run, queue: type
         none = lowkiq("find", "nobody", *empty)
         assert (none.returncode, none.stdout) == (1, "[]\n" if empty else "")
         assert none.stderr == ("lowkiq: no job 'nobody' in any queue: it is done, deleted, or was never pushed\n")
+    assert "what runs is found by its exact id only" in lowkiq("find", "order-*").stdout
+    none = lowkiq("find", "nobody-*")
+    assert none.returncode == 1 and "no queued or dead job matches 'nobody-*': what runs is found" in none.stderr
     wrong = lowkiq("find", "a", "--limit", "0")
     assert wrong.returncode == 2 and "--limit" in wrong.stderr
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lowkiq.options import OF_WORKERS
 from lowkiq.settings import Settings
-from lowkiq.worker import OPTIONS, Worker
+from lowkiq.worker import Worker
 from tests.support import ROOT
 
 PAGES = {path: path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
@@ -57,7 +58,7 @@ def test_the_defaults_are_as_told(name: str, told: str) -> None:
     assert float(told.removesuffix(" s").replace(",", "")) == getattr(Settings(), name)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", OF_WORKERS)
 def test_every_option_of_a_worker_is_told(name: str) -> None:
     told = {
         "queue_name": "the class name",

@@ -8,7 +8,8 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.errors import SettingsError
-from lowkiq.redis_url import parse, redact
+from lowkiq.redaction import redact
+from lowkiq.redis_url import parse
 from lowkiq.settings import Settings
 
 SECRET = "hunter2"

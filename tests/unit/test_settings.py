@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
-from lowkiq.redis_url import redact
+from lowkiq.redaction import redact
 from lowkiq.settings import DEFAULT_URL, Settings, build
 
 

@@ -100,8 +100,14 @@ def test_why_a_node_refused_to_start_is_told_by_its_supervisor() -> None:
     assert page.refusal() == ""
     page.write_refusal("x" * 2_000 + "SyntaxError: '(' was never closed (jobs.py, line 3)")
     assert len(page.refusal()) == REFUSAL_BYTES and page.refusal().endswith("never closed (jobs.py, line 3)")
-    page.write_refusal("can't use amqp://me:secret@far/ (/srv/jobs.py, line 7)")
-    assert page.refusal() == "can't use amqp://***@far/ (/srv/jobs.py, line 7)"
+    for told, shown in (
+        ("can't use amqp://me:secret@far/ (/srv/jobs.py, line 7)", "can't use amqp://***@far/ (/srv/jobs.py, line 7)"),
+        ("'redis://:a/secret@far/0': no", "'redis://***@far/0': no"),
+        ("redis://far/0?password=secret, redis://token@far", "redis://far/0?password=***, redis://***@far"),
+        ("no answer of http://far:80: see https://shop.de/a:b", "no answer of http://far:80: see https://shop.de/a:b"),
+    ):
+        page.write_refusal(told)
+        assert page.refusal() == shown
     page.write_refusal("NameError: name 'é' is not defined (/srv/jobs.py, line 7)")
     launch: Any = None
     history = RestartHistory(RestartPolicy())

@@ -7,16 +7,26 @@ import functools
 import math
 import queue
 import re
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from lowkiq import Lowkiq, LowkiqError, PartialFailure, Pushed, SettingsError, Worker
 from lowkiq.errors import unknown_option
+from lowkiq.options import OF_WORKERS, WorkerOptions
 
 
 def work(payloads_by_id: dict[str, list[Any]]) -> None:
     """Does nothing."""
+
+
+def test_each_option_is_an_attribute_of_a_worker_of_its_type_and_with_a_default_that_it_may_have() -> None:
+    rows = get_type_hints(WorkerOptions)
+    declared = {name: get_args(kind)[0] for name, kind in get_type_hints(Worker).items() if name in rows}
+    assert declared == {name: kind for name, kind in rows.items() if name not in {"id", "score"}}
+    for name, option in OF_WORKERS.items():
+        if name != "queue_name":  # that of the class
+            option(name, getattr(Worker, name))
 
 
 def test_the_queue_is_named_after_the_class_or_the_function(app: Lowkiq) -> None:
@@ -70,6 +80,9 @@ def test_options_given_to_the_decorator_win_over_those_of_the_class(app: Lowkiq)
         ({"perform_timeout": "30"}, "perform_timeout is '30', it must be a number of seconds above 0 and up to 86,400"),
         ({"perform_timeout": True}, "perform_timeout is True, it must be"),
         ({"isolation": "fork"}, 'worker work: isolation is \'fork\', it must be "thread" or "process"'),
+        ({"isolation": ["thread"]}, 'isolation is [\'thread\'], it must be "thread" or "process"'),
+        ({"pushes": {}}, 'worker work: pushes is {}, it must be "now" or "on_success"'),
+        ({"fair_by": 3}, "worker work: fair_by is 3: it must be a function of an id and a payload"),
         ({"id": "order_id"}, "worker work: id is 'order_id': it must be a function of a payload, such as `lambda"),
         ({"id": lambda: 1}, "worker work: id can't be called with a payload (too many positional arguments)"),
         ({"score": lambda change, other: 1}, "worker work: score can't be called with a payload (missing a required"),

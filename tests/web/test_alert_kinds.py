@@ -138,6 +138,13 @@ def paused(app: Lowkiq) -> None:
     open_queue(app).actions.pause("we count", who="ann")
 
 
+def held(app: Lowkiq) -> None:
+    beat(app)
+    driver = open_queue(app)
+    driver.actions.hold(["17"], "a customer called", who="ann")
+    driver.push_payloads("17", 101)
+
+
 def waits(name: str, ago: float, scale: float = 1.0) -> Callable[[Lowkiq], None]:
     """Something of a shard's that has waited so long."""
 
@@ -187,6 +194,7 @@ MADE: dict[str, Callable[[Lowkiq], None]] = {
     "growing morgue": dying,
     "blocked": blocked,
     "paused": paused,
+    "held": held,
     "unsent": waits("outbox", 60.0, 1e6),
     "recurring": waits("recurs", 60.0),
     "dependent": waits("held", 7_200.0),

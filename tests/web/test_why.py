@@ -13,15 +13,16 @@ import pytest
 
 from lowkiq import Lowkiq, Rate
 from lowkiq.admin.beats.health import ThreadHealth
-from lowkiq.admin.options import LIVE
+from lowkiq.admin.jobs.finder import Finder
 from lowkiq.admin.resharding import reshard
+from lowkiq.admin.why.reading import Reader, read_around
 from lowkiq.admin.why.reasons import CODES
 from lowkiq.cli import find as find_command
+from lowkiq.options import LIVE, OF_WORKERS
 from lowkiq.queue import keys
 from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.rates import Unit, rate_call
 from lowkiq.queue.shard import Exhausted
-from lowkiq.worker import OPTIONS
 from tests.support import wait_until
 from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
@@ -294,5 +295,40 @@ def test_each_reason_is_the_same_on_all_faces(
 
 def test_each_reason_has_a_row_and_each_option_that_can_delay_a_job_has_a_reason() -> None:
     assert {code for code, _, _ in TABLE} == CODES.keys()
-    assert DELAYS.keys() | HARMLESS == {*OPTIONS, *LIVE}, "say by which reason a job waits that waits by this option"
+    assert DELAYS.keys() | HARMLESS == {*OF_WORKERS, *LIVE}, "say by which reason a job waits that waits by this option"
     assert not DELAYS.keys() & HARMLESS and set(DELAYS.values()) <= CODES.keys()
+
+
+@pytest.mark.parametrize("make", ["held", "rated", "tenants"])
+def test_the_reasons_of_many_jobs_take_as_many_round_trips_as_that_of_one(
+    app: Lowkiq, make: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, ids = open_queue(app), [f"{number:02}" for number in range(20)]
+    if make == "rated":
+        call = rate_call(app.settings.namespace, "q", Rate(1, per=900), [Unit("", id) for id in ids], most=1)
+        for id, answer in zip(ids, app.caller.run(call).answers, strict=True):
+            driver.push(id, perform_in=answer.at + 0.02)
+    else:
+        driver.push_all(*((id, b"p", "", 1e9 + int(id), "", f"t{id[1]}") for id in ids))
+    if make == "held":
+        driver.actions.hold(ids[:10], "look first")
+        driver.actions.hold(ids[10:], who="ann")
+    layouts: dict[str, int | keys.Layout] = {"q": 1}
+    settings = app.settings
+    finder = Finder(app.caller, settings.namespace, layouts, load_error=str, max_id_bytes=512)
+    reader = Reader(app.caller, settings.namespace, read_around(app.caller, settings.namespace, layouts), {})
+    found = [(one.queue, one.job) for id in ids for one in finder.find(id).jobs]
+    trips: list[int] = []
+    send = app.caller._server.pipeline
+    monkeypatch.setattr(app.caller._server, "pipeline", lambda *given: trips.append(1) or send(*given))
+    each, counts = [], set()
+    for one in found:
+        trips.clear()
+        each += reader.reasons([one])
+        counts.add(len(trips))
+    trips.clear()
+    together = reader.reasons(found)
+    assert len(together) == 20 and len(trips) <= max(counts)
+    told, one_by_one = ([(one.code, without_times(one.says)) for one in some[1:]] for some in (together, each))
+    assert told == one_by_one, "the first may have become due meanwhile"
+    assert {code for code, _ in told} == {{"held": "held", "rated": "rate", "tenants": "no node"}[make]}

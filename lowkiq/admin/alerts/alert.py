@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
 
+from lowkiq.admin.live import LiveSetting
 from lowkiq.settings import Settings
 
 #: Alerts of one kind that are told; of more, only how many they are.
@@ -25,8 +26,6 @@ Severity = Literal["bad", "warn"]
 
 
 class Kind(NamedTuple):
-    """A kind of alerts."""
-
     #: The thing that a subject names.
     subject: Literal["", "queue", "node", "host", "part of Redis"]
     #: The end of "12 more …", where there are too many to tell each.
@@ -53,6 +52,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "blocked": Kind("queue", "queues have blocked jobs"),
     "growing morgue": Kind("queue", "queues have a growing morgue"),
     "paused": Kind("queue", "queues are paused"),
+    "held": Kind("queue", "queues have ids that are held for long"),
     "unsent": Kind("queue", "queues have jobs of which what follows is not sent"),
     "recurring": Kind("queue", "queues have recurring jobs that are late"),
     "dependent": Kind("queue", "queues have jobs that wait for others for long"),
@@ -65,6 +65,17 @@ KINDS: Final[Mapping[str, Kind]] = {
     "runs on": Kind("queue"),
     "long job": Kind("queue", "jobs run far over their usual time"),
 }
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """That somebody has seen an alert."""
+
+    who: str = ""
+    #: When, by Redis's clock.
+    at: float = 0.0
+    #: Until when it is muted, also if it ends and begins again; None: for as long as it lasts.
+    until: float | None = None
+    note: str = ""
 
 
 class Alert(msgspec.Struct, frozen=True):
@@ -90,6 +101,8 @@ class Alert(msgspec.Struct, frozen=True):
     mark: str = ""
     #: Queues that are late by it only, and so have no alert of that.
     queues: tuple[str, ...] = ()
+    #: Who has seen it, if somebody has: then it is told last, and wakes nobody.
+    acknowledged: Acknowledged | None = None
 
     @property
     def text(self) -> str:
@@ -126,11 +139,12 @@ class Thresholds:
     persistence: int = 1
     #: Replicas that pushes wait for.
     replicas: int = 0
-    #: Queue → its own `lag`.
+    #: Queue → its own `lag`; and queue → live settings of it, which come first.
     lags: Mapping[str, float] = field(default_factory=dict)
+    live: Mapping[str, Mapping[str, LiveSetting]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: Settings, lags: Mapping[str, float] | None = None) -> Self:
+    def of(cls, settings: Settings) -> Self:
         """The thresholds that an application has set."""
         return cls(
             lag=settings.alert_lag,
@@ -140,12 +154,27 @@ class Thresholds:
             memory=settings.alert_memory,
             persistence=settings.alert_persistence,
             replicas=settings.wait_replicas,
-            lags=lags or {},
         )
 
     def lag_of(self, queue: str) -> float:
         """Seconds by which jobs of a queue may be late; 0: any."""
-        return self.lags.get(queue, self.lag)
+        return self._of(queue, "lag", self.lags.get(queue, self.lag))
+
+    def failing_of(self, queue: str) -> float:
+        """Share of tries of a queue that may fail; 0: any."""
+        return self._of(queue, "failing", self.failing)
+
+    def morgue_of(self, queue: str) -> float:
+        """Jobs of a queue that may die in an hour, but for one; 0: any number."""
+        return self._of(queue, "morgue", self.morgue)
+
+    def long_of(self, queue: str) -> float:
+        """Times as long as 99 of 100 take that a job of a queue may take; 0: any time."""
+        return self._of(queue, "long", self.long)
+
+    def _of(self, queue: str, name: str, otherwise: float) -> float:
+        setting = self.live.get(queue, {}).get(f"alert_{name}")
+        return setting.value if setting and isinstance(setting.value, int | float) else otherwise
 
 
 def command_on(queue: str, words: str) -> str:

@@ -105,7 +105,9 @@ def of_emptied(loss: Loss | None) -> Iterator[Alert]:
         "Find out what has emptied it, restore its data or push again what is known elsewhere, and pause anew what "
         "must not run; then acknowledge it"
     )
-    yield Alert("emptied", "bad", "", "; ".join(parts), do, loss.at, "/incidents", "lowkiq alerts --acknowledge")
+    yield Alert(
+        "emptied", "bad", "", "; ".join(parts), do, loss.at, "/incidents", "lowkiq alerts emptied --acknowledge"
+    )
 
 
 def _seen(queues: Mapping[str, QueueMetrics], at: float) -> Loss:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from lowkiq.admin.alerts.acknowledging import seen_by_all
 from lowkiq.admin.alerts.alert import Alert, Severity
 from lowkiq.admin.alerts.nodes import mark_of_missing
 from lowkiq.admin.alerts.queues import late_shards, why_late
@@ -74,7 +75,10 @@ def _together(cause: str, late: Sequence[Alert], now: Situation) -> Alert:
     says = f"{len(late):,} queues are up to {lag} late: {_named(queues)}; {cause}"
     severity: Severity = "bad" if any(alert.severity == "bad" for alert in late) else "warn"
     others = tuple(queue for queue in queues if queue != first.subject)
-    return msgspec.structs.replace(first, says=says, severity=severity, queues=others, where="/nodes")
+    seen = seen_by_all(late)
+    return msgspec.structs.replace(
+        first, says=says, severity=severity, queues=others, where="/nodes", acknowledged=seen
+    )
 
 
 def _named(queues: Sequence[str]) -> str:

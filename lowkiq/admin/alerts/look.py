@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
@@ -10,6 +11,8 @@ import msgspec
 from redis.exceptions import ResponseError
 
 from lowkiq import clock
+from lowkiq.admin.alerts.acknowledging import parse_acknowledged, seen_by_all, with_acknowledged
+from lowkiq.admin.alerts.acknowledging import reading as reading_acknowledged
 from lowkiq.admin.alerts.alert import KINDS, NAMED, Alert, Severity, Thresholds
 from lowkiq.admin.alerts.emptied import Loss, Marker, of_emptied
 from lowkiq.admin.alerts.folding import folded
@@ -26,11 +29,13 @@ from lowkiq.admin.alerts.vanished import Gone, of_vanished
 from lowkiq.admin.beats.health import BEAT_INTERVAL, BEAT_TTL, MOST_BEATS, read_health
 from lowkiq.admin.beats.members import read_placements
 from lowkiq.admin.beats.nodes import Nodes, judge
-from lowkiq.admin.live import read_live
+from lowkiq.admin.jobs.holding import read_gathered
+from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards
 from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_milestones
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.admin.past.statistics import usual
+from lowkiq.admin.pauses import Hold
 from lowkiq.admin.resharding import Resharding, read_moving
 from lowkiq.admin.why.reading import Around, Reader
 from lowkiq.admin.why.reasons import Reason
@@ -46,6 +51,8 @@ CONFIG_EVERY, USUAL_EVERY = 60.0, 60.0
 GROWS_OVER, MOST_LINES = 60.0, 200
 #: Seconds without a look after which nodes may have been unable to beat; and for which they are waited for then.
 UNWATCHED, RETURNING = 2.5, 2 * BEAT_INTERVAL
+#: Shards, and ids in all, of which a look asks since when somebody holds them.
+MOST_HOLDING, MOST_HELD = 50, 500
 #: Late queues of which a look asks why: one that is not told alone need not say so.
 MOST_REASONS: Final = 2 * NAMED
 
@@ -61,6 +68,8 @@ class Found(NamedTuple):
     #: The list that people get.
     alerts: list[Alert]
     noted: Noted
+    #: Queue → what people have set of it.
+    live: Mapping[str, Mapping[str, LiveSetting]]
 
 
 class State(Nodes, frozen=True, kw_only=True):
@@ -70,13 +79,13 @@ class State(Nodes, frozen=True, kw_only=True):
 
     @property
     def is_well(self) -> bool:
-        """True when there is no alert."""
-        return not self.alerts
+        """True when there is no alert that nobody has acknowledged."""
+        return all(alert.acknowledged for alert in self.alerts)
 
 
 class Look:
     """
-    Looks for alerts, again and again: beside what its caller has read it costs three round trips.
+    Looks for alerts, again and again: beside what its caller has read it costs four round trips.
 
     Args:
         marks: it marks a Redis as one that was seen (emptied.py). Who looks once writes nothing.
@@ -84,6 +93,7 @@ class Look:
 
     def __init__(self, caller: Caller, namespace: str, thresholds: Thresholds, *, marks: bool = False) -> None:
         self._caller, self._namespace, self._thresholds = caller, namespace, thresholds
+        self._limits, self._live = thresholds, dict[str, dict[str, LiveSetting]]()
         self._notes = Notes(caller, namespace)
         self._gone = Gone(caller, namespace)
         self._lines_at = float("-inf")
@@ -116,20 +126,24 @@ class Look:
         """
         beats = keys.nodes(self._namespace)
         words = [("TIME",), reading(self._namespace), ("ZREVRANGE", beats, 0, MOST_BEATS - 1, "WITHSCORES")]
-        time, noted, last_beats, marker, told = self._caller.read([*words, *self._marker.reading], [])
+        words += [reading_acknowledged(self._namespace)]
+        time, noted, last_beats, seen, marker, told = self._caller.read([*words, *self._marker.reading], [])
         at = time[0] + time[1] / 1e6
         beats_at = {name: float(beat) for name, beat in pairs(last_beats)}
         server = self._read_server()
+        self._live = read_live(self._caller, self._namespace)
+        self._limits = replace(self._thresholds, live=self._live)
         found = parse_noted(noted)
         now = Situation(
             nodes=nodes,
-            thresholds=self._thresholds,
+            thresholds=self._limits,
             at=at,
             shards=shards,
             queues=queues,
             reshards=reshards or {},
             past=self._read_past(queues),
             lines=self._read_lines(queues, at),
+            holds=self._read_holds(shards),
             is_back=self._is_back(nodes, marker or None),
             loss=self._read_loss(marker or None, told or b"", queues, at),
             stopped_at=None if nodes.nodes else self._read_stop(),
@@ -139,8 +153,9 @@ class Look:
             gone=[beat for beat in beats_at.values() if beat < at - BEAT_TTL],
             vanished=self._gone(beats_at, at),
         )
-        every = self._begun(alerts_of(now, server.alerts), at)
-        return Found(at, server, every, shown(every, now), found)
+        every = list(with_acknowledged(alerts_of(now, server.alerts), parse_acknowledged(seen), at))
+        every = self._begun(every, at)
+        return Found(at, server, every, shown(every, now), found, self._live)
 
     def note(self, found: Found) -> Found:
         """Notes since when the alerts last, and returns them with that."""
@@ -195,10 +210,9 @@ class Look:
 
     def _read_usual(self, nodes: Nodes) -> Mapping[str, float]:
         """Of the few queues that have a job which has run for long."""
-        if not self._thresholds.long:
-            return {}
         now, batches = clock.monotonic(), [batch for node in nodes.nodes for batch in node.batches]
         queues = {batch.thread.queue or "" for batch in batches if batch.seconds >= LONG_FLOOR}
+        queues = {queue for queue in queues if self._limits.long_of(queue)}
         kept = {queue: row for queue, row in self._usual.items() if queue in queues and now - row[0] < USUAL_EVERY}
         if due := sorted(queues - kept.keys()):
             found = usual(self._caller, self._namespace, due)
@@ -214,7 +228,7 @@ class Look:
         reshards: Mapping[str, Resharding],
     ) -> Mapping[str, Reason]:
         """Of the queues that are late, the latest first: why the first job of their latest shard waits."""
-        limit_of = self._thresholds.lag_of
+        limit_of = self._limits.lag_of
         late = {queue for queue, row in queues.items() if limit_of(queue) and row.lag >= limit_of(queue) * ENDS_BELOW}
         if not late:
             return {}
@@ -222,15 +236,19 @@ class Look:
         for shard in sorted(shards, key=lambda shard: -shard.lag):
             if shard.queue in late and not shard.pause:
                 latest.setdefault(shard.queue, shard)
-        # Which shards its queue has beside it, no key of a shard says.
-        homes = [
-            Shard(self._namespace, one.queue, one.shard, keys.Layout(keys.LAYOUT_VERSION, 1, one.generation))
-            for one in islice(latest.values(), MOST_REASONS)
-        ]
-        live = read_live(self._caller, self._namespace)
+        homes = [self._home(one) for one in islice(latest.values(), MOST_REASONS)]
         placements = read_placements(self._caller, self._namespace)
-        around = Around(nodes.nodes, {}, live, placements, reshards)
+        around = Around(nodes.nodes, {}, self._live, placements, reshards)
         return Reader(self._caller, self._namespace, around, {}).firsts(homes)
+
+    def _home(self, one: ShardMetrics) -> Shard:
+        """The shard of these numbers. Which shards its queue has beside it, no key of a shard says."""
+        return Shard(self._namespace, one.queue, one.shard, keys.Layout(keys.LAYOUT_VERSION, 1, one.generation))
+
+    def _read_holds(self, shards: Sequence[ShardMetrics]) -> Mapping[str, Sequence[tuple[Hold, int]]]:
+        """Of the shards that have most of them: somebody may hold thousands."""
+        some = sorted((one for one in shards if one.held), key=lambda one: -one.held)[:MOST_HOLDING]
+        return read_gathered(self._caller, list(map(self._home, some)), MOST_HELD // len(some)) if some else {}
 
     def _read_lines(self, queues: Mapping[str, QueueMetrics], at: float) -> Mapping[str, Line]:
         """Of the queues that have jobs for later: these may wait for their rate."""
@@ -300,7 +318,8 @@ def _bounded(alerts: Iterable[Alert]) -> Iterator[Alert]:
             severity: Severity = "bad" if any(row.severity == "bad" for row in left) else "warn"
             says, where = f"{len(left):,} more {KINDS[name].more}", "/" if KINDS[name].subject == "queue" else "/nodes"
             since = min((row.since for row in left if row.since is not None), default=None)
-            yield Alert(name, severity, "", says, "See `lowkiq nodes` and `lowkiq stats`", since, where, mark="more")
+            do, seen = "See `lowkiq nodes` and `lowkiq stats`", seen_by_all(left)
+            yield Alert(name, severity, "", says, do, since, where, mark="more", acknowledged=seen)
 
 
 def _since(alerts: Iterable[Alert], noted: Mapping[str, float]) -> Iterator[Alert]:
@@ -313,8 +332,8 @@ def _rank(alert: Alert) -> int:
     return _RANKS[alert.kind]
 
 
-def _order(alert: Alert) -> tuple[bool, int]:
-    return alert.severity != "bad", _rank(alert)
+def _order(alert: Alert) -> tuple[bool, bool, int]:
+    return alert.acknowledged is not None, alert.severity != "bad", _rank(alert)
 
 
 _RANKS: Final[Mapping[str, int]] = {name: rank for rank, name in enumerate(KINDS)}

@@ -19,7 +19,6 @@ STARTING: Final = 3 * BEAT_INTERVAL
 
 
 def of_nodes(now: Situation) -> Iterator[Alert]:
-    """Alerts of nodes."""
     found = now.nodes
     if not (found.nodes or now.is_back):
         yield _none(now)

@@ -33,8 +33,6 @@ LAST: Final = ""
 
 
 class Noted(NamedTuple):
-    """What was noted."""
-
     #: Key of an alert → since when.
     since: Mapping[str, float]
     #: When, by Redis's clock; 0: never.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
+
+import msgspec
 
 from lowkiq.admin import words
 from lowkiq.admin.alerts.alert import Alert, command_on
@@ -29,8 +32,12 @@ FAILS_OVER: Final = 300.0
 CALM: Final = 54.0
 #: Seconds within which a job must have been buried for a morgue to be growing, and over which it is measured.
 STILL_GROWS, GROWS_OVER = 600.0, 3600.0
+#: Seconds without a new one after which a morgue is not called growing.
+QUIET: Final = 30.0
 #: Seconds after which a node should have heard of a pause: it is told again with each renewal of its leases.
 RESTLESS: Final = 15.0
+#: Seconds for which an id may be held, and payloads that it may gather meanwhile.
+HELD_LONG, MANY_PAYLOADS = 3_600.0, 100
 #: Seconds that a batch must have run, however short it usually is; and if nobody knows how long others take.
 LONG_FLOOR, LONG_OF_FEW = 60.0, 1_800.0
 
@@ -47,6 +54,7 @@ def of_queues(now: Situation) -> Iterator[Alert]:
         yield from _blocked(now, queue, row)
         yield from _growing_morgue(now, queue, row)
         yield from _paused(now, queue, row)
+        yield from _held(now, queue)
     yield from _long_jobs(now)
 
 
@@ -186,6 +194,20 @@ def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     yield Alert("paused", "warn", queue, "; ".join(parts), do, since or None, where, command)
 
 
+def _held(now: Situation, queue: str) -> Iterator[Alert]:
+    """Forgotten: for long, or while payloads gather without an end."""
+    long = [row for row in now.holds.get(queue, ()) if now.at - row[0].since >= HELD_LONG or row[1] > MANY_PAYLOADS]
+    if not long:
+        return
+    first, most = min(long, key=lambda row: row[0].since)[0], max(long, key=lambda row: row[1])
+    held = f"{plural(len(long), 'id')} of {printable(queue, 60)} {'is' if len(long) == 1 else 'are'} held"
+    since = f"{printable(first.id, 60)} for {age(now.at - first.since)}{by_whom(first)}"
+    gathered = f"; {most[1]:,} payloads wait in {printable(most[0].id, 60)}" if most[1] > MANY_PAYLOADS else ""
+    do = f"Release what need not be held any longer: lowkiq release {printable(queue, 60)} ID"
+    where, command = f"/queues/{queue}?view=held", command_on(queue, "lowkiq held")
+    yield Alert("held", "warn", queue, f"{held}: {since}{gathered}", do, None, where, command)
+
+
 # ── failing, and failed for good ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -201,9 +223,9 @@ class _Share(NamedTuple):
 
 def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     """A share of tries, not their number: a queue of a million jobs has failures each minute."""
-    limit, where = now.thresholds.failing, f"/queues/{queue}?view=retries"
+    limit, where = now.thresholds.failing_of(queue), f"/queues/{queue}?view=retries"
     do = "See their errors: what has tries left is tried again by itself, the rest goes to the morgue, or is blocked"
-    alert = Alert("failing queue", "bad", queue, "", do, None, where, "lowkiq stats")
+    alert = Alert("failing queue", "bad", queue, "", do, None, where, command_on(queue, "lowkiq failures"))
     is_noted = alert.key in now.noted
     least = limit * ENDS_BELOW if is_noted else limit
     found = [_share(now, row, before) for before in _within(now, queue, FAILS_OVER)]
@@ -218,7 +240,7 @@ def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
             f"{100 * worst.value:.0f} % of the tries of {printable(queue, 60)} have failed in the last "
             f"{age(worst.seconds)}: {worst.failed:,} of {worst.tries:,}"
         )
-        yield Alert("failing queue", "bad", queue, says, do, None, where, "lowkiq stats")
+        yield msgspec.structs.replace(alert, says=says)
 
 
 def _share(now: Situation, row: QueueMetrics, before: Point) -> _Share | None:
@@ -242,7 +264,7 @@ def _blocked(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
 
 def _growing_morgue(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     """Over an hour, if it still grows: what was buried this morning is known."""
-    limit, points = now.thresholds.morgue, _within(now, queue, GROWS_OVER)
+    limit, points = now.thresholds.morgue_of(queue), _within(now, queue, GROWS_OVER)
     recent = _within(now, queue, STILL_GROWS)
     if not limit or not recent:
         return
@@ -254,10 +276,18 @@ def _growing_morgue(now: Situation, queue: str, row: QueueMetrics) -> Iterator[A
     if grown >= max(limit, 2) and lately > 0:
         says = (
             f"{plural(grown, 'job')} of {printable(queue, 60)} went to the morgue in the last "
-            f"{age(now.at - lowest.at)}, and it still grows: {row.morgue_length:,} are there"
+            f"{age(now.at - lowest.at)}, {_lately(now, queue, row)}: {row.morgue_length:,} are there"
         )
         do = "See their errors, mend the cause, then revive or delete them: nothing else happens to them"
         yield Alert("growing morgue", "bad", queue, says, do, None, where, command)
+
+
+def _lately(now: Situation, queue: str, row: QueueMetrics) -> str:
+    """Whether a morgue still grows, as far as points tell."""
+    points = sorted(now.past.get(queue, ()), key=lambda point: -point.at)
+    same = [point.at for point in takewhile(lambda point: point.morgue_length >= row.morgue_length, points)]
+    rest = now.at - same[-1] if same else 0.0
+    return f"no new one for {age(rest)}" if rest >= QUIET else "and it still grows"
 
 
 def _within(now: Situation, queue: str, seconds: float) -> list[Point]:
@@ -280,7 +310,7 @@ def _long_jobs(now: Situation) -> Iterator[Alert]:
     """Batches that run for many times as long as 99 of 100 of their queue. One that is to stop is told as such."""
     for running in now.batches:
         queue = running.thread.queue or ""
-        usual, times = now.usual.get(queue), now.thresholds.long
+        usual, times = now.usual.get(queue), now.thresholds.long_of(queue)
         if not times or running.runs_on:
             continue
         limit = LONG_OF_FEW if usual is None else max(usual * times, LONG_FLOOR)

@@ -13,6 +13,7 @@ from lowkiq.admin.beats.health import NodeHealth, Running
 from lowkiq.admin.beats.nodes import Nodes
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
 from lowkiq.admin.past.history import Point
+from lowkiq.admin.pauses import Hold
 from lowkiq.admin.resharding import Resharding
 from lowkiq.admin.why.reasons import Reason
 
@@ -46,6 +47,8 @@ class Situation:
     reasons: Mapping[str, Reason] = field(default_factory=dict)
     #: Queue → the line of its rate, where jobs wait for that.
     lines: Mapping[str, Line] = field(default_factory=dict)
+    #: Queue → ids that somebody holds, each with its payloads.
+    holds: Mapping[str, Sequence[tuple[Hold, int]]] = field(default_factory=dict)
     #: Queue → seconds within which 99 % of its batches have run, where there were enough of them.
     usual: Mapping[str, float] = field(default_factory=dict)
     #: Key of an alert → since when it has been noted.
@@ -77,7 +80,6 @@ class Situation:
         return _by_owner(self.nodes.unowned)
 
     def shards_of(self, queue: str) -> Sequence[ShardMetrics]:
-        """The shards of a queue."""
         return self._by_queue.get(queue, ())
 
     @cached_property

@@ -37,7 +37,6 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_dump(caller: Caller, namespace: str, id: str, node: str, host: str, who: str, text: str) -> None:
-    """Keeps a dump."""
     said = msgspec.json.encode({"id": id, "node": node[:300], "host": host[:300], "who": encodable(who)[:300]})[:-1]
     data = encodable(text).encode()
     if len(data) > MOST_TEXT:

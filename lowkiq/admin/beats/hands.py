@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
-from typing import Annotated, Final, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +25,36 @@ from lowkiq.queue.call import Call, Caller, redis_time
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 HandName = Literal["quiet", "resume", "restart", "dump"]
-HANDS: Final[Sequence[HandName]] = get_args(HandName)
+
+
+class Hand(NamedTuple):
+    """Something that a node can be asked for, in words."""
+
+    label: str
+    #: What it does then, for the person who is asked back; and in short, as a command.
+    will: str
+    does: str
+
+
+HANDS: Final[Mapping[HandName, Hand]] = {
+    "quiet": Hand(
+        "Quiet",
+        "It takes no new jobs and goes on with those that run, until somebody resumes it. Its shards' jobs wait.",
+        "Takes no new jobs, and goes on with those that run.",
+    ),
+    "resume": Hand("Resume", "It takes jobs again.", "Takes jobs again."),
+    "restart": Hand(
+        "Restart",
+        "Its supervisor starts a successor beside it. Once that is ready this node hands its shards over and ends. No "
+        "job is lost; one that takes longer than the drain timeout runs again.",
+        "Makes room for a successor, which its supervisor starts first.",
+    ),
+    "dump": Hand(
+        "Dump",
+        "It tells what each of its threads and tasks is doing, without their variables. It goes on working.",
+        "Tells what each of its threads does. It is kept for a week, and read with --wait or on the page.",
+    ),
+}
 #: What rings a node's doorbell for a request.
 HAND: Final = b"hand"
 #: Seconds since the last beat of nodes that are rung together.

@@ -109,8 +109,6 @@ class Moves:
 
 
 class _Change:
-    """A change, in a sentence."""
-
     def __init__(
         self,
         was: Mapping[str, Part],

@@ -114,12 +114,11 @@ class _Known:
         return "nobody", "no node that is there runs this queue"
 
     def _why_there(self, node: NodeHealth, shard: ShardMetrics) -> tuple[Why, str]:
-        """Why a shard is at a node, and stays."""
         if (node.node, shard.queue, shard.shard) in self._fostered:
             return "stands in", "stands in, until the node whose part it is asks for it"
         if (placement := self._placements.get(shard.place)) and placement.node == node.node:
             since = age(max(self._at - placement.at, 0.0))
-            return "load", f"moved here {since} ago for its load: it kept {placement.load:.1f} threads busy"
+            return "load", f"moved here to balance, {since} ago"
         if node.is_elastic:
             return "share", "its share"
         return "number", f"by its number, {node.node_number} of {node.number_of_nodes}, or a build_splitter"

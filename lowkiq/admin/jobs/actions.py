@@ -3,66 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack, get_args
 
 from lowkiq.admin.jobs import pausing
+from lowkiq.admin.jobs.deeds import DEEDS, TOLD, Script
 from lowkiq.admin.jobs.holding import read_waited_for
 from lowkiq.admin.jobs.pausing import WAIT, PauseReply
-from lowkiq.admin.jobs.search import Match, Search
+from lowkiq.admin.jobs.search import Match, Search, View
 from lowkiq.admin.jobs.tracking import track
 from lowkiq.admin.live import set_live, unset_live
-from lowkiq.admin.options import LiveOptions
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import plural, printable
 from lowkiq.job import KEPT_BYTES, encode_id, listed_ids
-from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
+from lowkiq.options import Settable
+from lowkiq.queue.call import Call, Caller, chunked, raise_first, redis_time
 from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.keys import NEVER
 from lowkiq.queue.shard import Shard
 
 #: Ids in one script: with tags, tenants and notes, so many take some milliseconds of Redis.
 CHUNK = 30
-#: Payloads of an id that a script merges at a time; the rest follows in the next.
-MERGE: Final = 500
-
-ActionName = Literal[
-    "perform_now", "revive", "retry", "skip", "bury", "delete", "cancel", "hold", "release", "stop_waiting"
-]
-#: Stands for who does it and why (pauses.py).
-TOLD: Final = "who and why"
+if TYPE_CHECKING:
+    ActionName = str
+else:
+    #: A name in the table, for types that are checked as they are read.
+    ActionName = Literal[tuple(DEEDS)]
 
 #: View → what can be done to its jobs, in the order of the buttons → the script, and its words before the ids.
-#: Everything that offers or takes an action asks this table.
-_QUEUED: Final[Mapping[str, tuple[str, *tuple[Argument, ...]]]] = {
-    "bury": ("bury", MERGE, "any"),
-    "delete": ("drop", "queue"),
-    "cancel": ("cancel",),
-    "hold": ("hold", TOLD),
+ACTIONS: Final[Mapping[str, Mapping[str, Script]]] = {
+    view: {name: deed.scripts[view] for name, deed in DEEDS.items() if view in deed.scripts} for view in get_args(View)
 }
-ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = {
-    "due": {"perform_now": ("perform_now",), **_QUEUED},
-    "waiting": _QUEUED,
-    "scheduled": {"perform_now": ("perform_now",), **_QUEUED},
-    "retries": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "failed"), "delete": ("drop", "failed")},
-    "blocked": {
-        "retry": ("unblock", "retry"),
-        "skip": ("unblock", "skip"),
-        "bury": ("bury", MERGE, "any"),
-        "delete": ("drop", "queue"),
-        "hold": ("hold", TOLD),  # so that it does not run when somebody retries all
-    },
-    "held": {
-        "release": ("let_go",),
-        "stop_waiting": ("stop_waiting",),
-        "bury": ("bury", MERGE, "any"),
-        "delete": ("drop", "queue"),
-    },
-    "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
-}
-
-
 #: What is told where nobody says who and why.
 NOBODY: Final = pause_text("", "")
 
@@ -201,36 +173,50 @@ class Actions:
         Keeps ids from being run until they are released, be they queued or not; a run of one is finished. Pushes merge.
         Returns how many were not held before.
         """
-        ids = listed_ids(ids)
-        held = self.act("hold", "due", ids, pause_text(who, reason))
-        self._note("hold", f"{held:,} of {len(ids):,} held", reason, who)
-        return held
+        return self.do("hold", ids, who=who, why=reason)
 
     def release(self, ids: Iterable[str | int], *, who: str = "") -> int:
         """
         Ends that: what is queued of them is due at its own time, or now. Returns how many were held. One that waits for
         others (`after`) goes on waiting, held or not: `stop_waiting` ends that.
         """
-        ids = listed_ids(ids)
-        gone = self.act("release", "held", ids)
-        self._note("release", f"{gone:,} of {len(ids):,} released", "", who)
-        return gone
+        return self.do("release", ids, who=who)
+
+    #: The same, by the names of before.
+    kill, let_go = bury, release
 
     def stop_waiting(self, ids: Iterable[str | int], *, who: str = "") -> int:
         """
         Has jobs that wait for others (`after`) run without them, unless somebody holds them as well. Returns how many
         have waited.
         """
-        ids = listed_ids(ids)
-        gone = self.act("stop_waiting", "held", ids)
-        self._note("stop waiting", f"{gone:,} of {len(ids):,} wait no more", "", who)
-        return gone
+        return self.do("stop_waiting", ids, who=who)
 
-    def _note(self, kind: str, says: str, reason: str, who: str) -> None:
-        if self._given:
-            queue, why = self._given[0].queue, f": {printable(reason, MOST_WHY)}" if reason else ""
-            said = f"Ids of {printable(queue, 60)}: {says}{why}"
-            note_deed(self._caller, self._given[0].namespace, queue, kind, said, who)
+    def do(self, action: str, ids: Iterable[str | int], view: str = "", *, who: str = "", why: str = "") -> int:
+        """What somebody does to jobs, of the usual view of that or another: `act`, kept among the incidents."""
+        ids = listed_ids(ids)
+        moved = self.act(action, view or DEEDS[action].view, ids, pause_text(who, why))
+        self.note(action, len(ids), moved, who, why)
+        return moved
+
+    def do_all(self, action: str, who: str = "", view: str = "") -> int:
+        """The same to all jobs of a view that are there."""
+        moved = self._all(action, view or DEEDS[action].view)
+        self.note(action, moved, moved, who)
+        return moved
+
+    def note(self, action: str, ids: int, moved: int, who: str, why: str = "") -> None:
+        """
+        Keeps a deed among the incidents, if it was one on several jobs: programs may do more of those on one than
+        anybody wants to read. Holds last.
+        """
+        deed = DEEDS.get(action)
+        if self._given and (ids > 1 or (deed and deed.lasts)):
+            queue, kind = self._given[0].queue, action.replace("_", " ")
+            did = (deed and deed.noted) or kind.capitalize()
+            of = f"{moved:,} of {plural(ids, 'job')}" if moved != ids else plural(ids, "job")
+            says = f"{did}: {of} of {printable(queue, 60)}{f': {printable(why, MOST_WHY)}' if why else ''}"
+            note_deed(self._caller, self._given[0].namespace, queue, kind, says, who)
 
     def pause(self, reason: str = "", *, who: str = "", wait: float = WAIT) -> PauseReply:
         """
@@ -252,9 +238,9 @@ class Actions:
         """
         return reshard(self._caller, self._given[0].namespace, self._given[0].queue, shards_count, who)
 
-    def set(self, *, who: str = "", **options: Unpack[LiveOptions]) -> None:
+    def set(self, *, who: str = "", **options: Unpack[Settable]) -> None:
         """
-        Sets options of the queue (`lowkiq.admin.options.LIVE` has them) in place of those of its worker's code. Its
+        Sets options of the queue (`lowkiq.options.SETTABLE` has them) in place of those of its worker's code. Its
         nodes follow within a second or two. Raises SettingsError for what can't be.
         """
         set_live(self._caller, self._given[0].namespace, self._given[0].queue, options, who)

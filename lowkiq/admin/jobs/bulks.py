@@ -15,6 +15,8 @@ import msgspec
 from lowkiq.admin.beats.health import Count, Seconds
 from lowkiq.admin.jobs.actions import check_action
 from lowkiq.admin.jobs.search import Match
+from lowkiq.admin.past.incidents import NewIncident, end, tolerant, try_to_note
+from lowkiq.admin.words import printable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
@@ -43,6 +45,8 @@ class Bulk(msgspec.Struct, frozen=True):
     started_at: Seconds
     updated_at: Seconds
     error: str | None = None
+    #: Why somebody wants it, for people; of what is held it is kept.
+    why: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -50,10 +54,10 @@ class Bulk(msgspec.Struct, frozen=True):
         return self.state not in {"running", "stopping"}
 
 
-def new_bulk(caller: Caller, namespace: str, queue: str, action: str, match: Match, total: int) -> Bulk:
+def new_bulk(caller: Caller, namespace: str, queue: str, action: str, match: Match, total: int, why: str = "") -> Bulk:
     """A bulk that is about to run."""
     now = redis_time(caller)
-    bulk = Bulk(secrets.token_hex(8), queue, action, match, total, 0, 0, "running", now, now)
+    bulk = Bulk(secrets.token_hex(8), queue, action, match, total, 0, 0, "running", now, now, why=why)
     save(caller, namespace, bulk)
     listed = keys.bulks(namespace)
     caller.commands([("ZADD", listed, now, bulk.id), ("ZREMRANGEBYRANK", listed, 0, -1 - LISTED)])
@@ -127,3 +131,18 @@ def _as_of(bulk: Bulk, now: float, stop: bool) -> Bulk:
     if now - bulk.updated_at > INTERRUPTED_AFTER:
         return msgspec.structs.replace(bulk, state="interrupted")
     return msgspec.structs.replace(bulk, state="stopping") if stop else bulk
+
+
+def note_begin(caller: Caller, namespace: str, bulk: Bulk, who: str) -> None:
+    """Keeps among the incidents that it has begun."""
+    verb = bulk.action.replace("_", " ").capitalize()
+    says = f"{verb}: all that match, {bulk.total:,} jobs of {printable(bulk.queue, 60)} ({bulk.match.view})"
+    new = NewIncident(
+        key=f"bulk:{bulk.id}", kind="bulk action", severity="note", says=says, queue=bulk.queue, who=who, lasts=True
+    )
+    try_to_note(caller, namespace, new)
+
+
+def note_end(caller: Caller, namespace: str, bulk: Bulk) -> None:
+    with tolerant():
+        end(caller, namespace, {f"bulk:{bulk.id}": None})

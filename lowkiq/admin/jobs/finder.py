@@ -29,11 +29,11 @@ LONGEST: Final = 2_048
 LISTED_PAYLOADS, LISTED_BYTES = 1, 200
 #: What a pattern looks through: index → where its jobs are. What runs is in no index.
 INDICES: Final = {"due": "queue", "morgue": "morgue"}
+#: The way to that, for people.
+RUNNING: Final = "what runs is found by its exact id only"
 
 
 class FoundJob(NamedTuple):
-    """A job in one of its places."""
-
     queue: str
     job: JobPreview
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from lowkiq.admin.metrics import read_hashes
 from lowkiq.admin.pauses import Hold, Waits, parse_hold
 from lowkiq.after import OPEN, circle, part_name
 from lowkiq.errors import LowkiqError
 from lowkiq.job import KEPT_BYTES
-from lowkiq.queue.call import Caller, pairs
+from lowkiq.queue.call import Caller, chunked, pairs
 from lowkiq.queue.homes import home_of
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import Unreadable, quoted
@@ -29,14 +30,30 @@ STEPS: Final = 50
 def read_holds(caller: Caller, shards: Sequence[Shard], limit: int) -> list[Hold]:
     """The ids that are held, the first held first; of each shard no more than the limit."""
     pages = caller.read([("ZRANGE", f"{shard.prefix}held", 0, limit - 1, "WITHSCORES") for shard in shards], [])
-    found = [one for shard, page in zip(shards, pages, strict=True) for one in _of_shard(caller, shard, pairs(page))]
-    return sorted(found, key=lambda one: one.since)[:limit]
+    rows = [(shard, *one) for shard, page in zip(shards, pages, strict=True) for one in pairs(page)]
+    return sorted(_holds(caller, rows), key=lambda one: one.since)[:limit]
 
 
-def read_hold(caller: Caller, shard: Shard, id: bytes) -> Hold | None:
-    """Who holds an id; None: nobody does."""
-    (since,) = caller.read([("ZSCORE", f"{shard.prefix}held", id)], None)
-    return None if since is None else _of_shard(caller, shard, [(id, since)])[0]
+def read_holds_of(caller: Caller, ids: Sequence[tuple[Shard, bytes]]) -> list[Hold | None]:
+    """Who holds each of these ids, each with its shard; None: nobody does."""
+    since = caller.read([("ZSCORE", f"{shard.prefix}held", id) for shard, id in ids], None)
+    holds = iter(_holds(caller, [(*one, at) for one, at in zip(ids, since, strict=True) if at is not None]))
+    return [None if at is None else next(holds) for at in since]
+
+
+def read_gathered(caller: Caller, shards: Sequence[Shard], most: int) -> dict[str, list[tuple[Hold, int]]]:
+    """Queue → ids that somebody holds in these shards, so many of each at most, with the payloads that each has."""
+    prefixes, met = [shard.prefix for shard in shards], list[Unreadable]()
+    told = read_hashes(caller, [f"{prefix}holds" for prefix in prefixes], most)
+    rows = [(shard, id, text) for shard, texts in zip(shards, told, strict=True) for id, text in texts.items()]
+    since = caller.read([("ZSCORE", f"{shard.prefix}held", id) for shard, id, _ in rows], None)
+    counts = caller.read([("ZCARD", f"{shard.prefix}payloads:".encode() + id) for shard, id, _ in rows], 0)
+    found: dict[str, list[tuple[Hold, int]]] = {}
+    for (shard, id, text), score, count in zip(rows, since, counts, strict=True):
+        if score is not None:
+            hold = parse_hold(met, quoted(f"{shard.prefix}holds"), id, score, text)
+            found.setdefault(shard.queue, []).append((hold, count))
+    return found
 
 
 def read_circle(
@@ -51,7 +68,7 @@ def read_circle(
             continue
         found, id = None, one[1].encode("utf-8", KEPT_BYTES)
         with contextlib.suppress(LowkiqError):
-            found = read_hold(caller, home_of(caller, shards_of(one[0]), id, ["held"]), id)
+            (found,) = read_holds_of(caller, [(home_of(caller, shards_of(one[0]), id, ["held"]), id)])
         known[one] = found.waits.first if found and found.waits else ()
         ahead += known[one]
     return tuple(circle(known) or ())
@@ -63,36 +80,26 @@ def read_waited_for(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> list[
     return [id.decode("utf-8", KEPT_BYTES) for id, score in zip(ids, found, strict=True) if score is not None]
 
 
-def _of_shard(caller: Caller, shard: Shard, rows: Sequence[tuple[bytes, bytes | float]]) -> list[Hold]:
-    key, met, told = f"{shard.prefix}holds", list[Unreadable](), list[bytes | None]()
-    for first in range(0, len(rows), AT_ONCE):
-        some = [id for id, _ in rows[first : first + AT_ONCE]]
-        told += caller.read([("HMGET", key, *some)], [None] * len(some))[0]
-    found = [parse_hold(met, quoted(key), *row, text) for row, text in zip(rows, told, strict=True)]
-    caller.met.tell(key, met)
-    waits = _read_waits(caller, shard, [id for id, _ in rows])
-    return [
-        msgspec.structs.replace(one, waits=waits.get(id), by_person=text is not None or id not in waits)
-        for one, (id, _), text in zip(found, rows, told, strict=True)
-    ]
-
-
-def _read_waits(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> dict[bytes, Waits]:
-    """For what ids wait (waiting.lua), as far as they do."""
-    waits: dict[bytes, Waits] = {}
-    for first in range(0, len(ids), AT_ONCE):
-        some = ids[first : first + AT_ONCE]
-        each = [shard.prefix.encode() + b"waits:" + id for id in some]
-        commands: list[Command] = [("HMGET", f"{shard.prefix}waits", *some)]
-        commands += [("ZCARD", key) for key in each]
-        commands += [("ZRANGE", key, 0, SHOWN - 1) for key in each]
-        texts, *rest = caller.read(commands, None)
-        for id, text, left, names in zip(
-            some, texts or [None] * len(some), rest[: len(some)], rest[len(some) :], strict=True
-        ):
-            if text is not None:
-                waits[id] = _waits(int(text) if text.isdigit() else 0, int(left or 0), names or [])
-    return waits
+def _holds(caller: Caller, rows: Sequence[tuple[Shard, bytes, bytes | float]]) -> Iterator[Hold]:
+    """The holds of ids, each with its shard and since when, and for what they wait (waiting.lua)."""
+    met: dict[str, list[Unreadable]] = {f"{shard.prefix}holds": [] for shard, _, _ in rows}
+    for some in chunked(rows, AT_ONCE):
+        commands: list[Command] = []
+        for shard, id, _ in some:
+            each = shard.prefix.encode() + b"waits:" + id
+            commands += (("HGET", f"{shard.prefix}holds", id), ("HGET", f"{shard.prefix}waits", id))
+            commands += (("ZCARD", each), ("ZRANGE", each, 0, SHOWN - 1))
+        replies = iter(caller.read(commands, None))
+        for (shard, id, since), (told, done, left, names) in zip(some, zip(*[replies] * 4, strict=True), strict=True):
+            key = f"{shard.prefix}holds"
+            hold = parse_hold(met[key], quoted(key), id, since, told)
+            if done is None:
+                yield hold
+            else:
+                waits = _waits(int(done) if done.isdigit() else 0, int(left or 0), names or [])
+                yield msgspec.structs.replace(hold, waits=waits, by_person=told is not None)
+    for key, found in met.items():
+        caller.met.tell(key, found)
 
 
 def _waits(done: int, left: int, names: Sequence[bytes]) -> Waits:

@@ -87,7 +87,7 @@ STATES: Final[Mapping[str, State]] = {
     ),
 }  # fmt: skip
 #: Other names that addresses may have.
-ALIASES: Final = {"running": "in_flight", "retrying": "retries", "queued": "due"}
+ALIASES: Final = {"running": "in_flight", "retrying": "retries", "queued": "due", "dead": "morgue"}
 #: States whose jobs an index lists; what runs is in no index.
 INDEXED: Final = tuple(name for name in STATES if name != "in_flight")
 

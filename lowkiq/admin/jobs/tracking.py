@@ -83,7 +83,6 @@ def read_tracked(caller: Caller, shards: Sequence[Shard], limit: int = MOST_TRAC
 
 
 def is_tracked(caller: Caller, shard: Shard, id: bytes) -> bool:
-    """True if somebody tracks the id."""
     return bool(caller.read([("HEXISTS", f"{shard.prefix}tracks", id)], 0)[0])
 
 

@@ -11,6 +11,7 @@ import msgspec
 from redis.exceptions import OutOfMemoryError
 
 from lowkiq.admin.jobs.actions import ACTIONS, CHUNK, Actions, as_list, check_action
+from lowkiq.admin.jobs.deeds import DEEDS
 from lowkiq.job import listed_ids
 from lowkiq.queue.call import Argument, Call, chunked, raise_first
 from lowkiq.queue.homes import act_at
@@ -42,6 +43,17 @@ class UndoableActions(Actions):
         calls = [Call("weigh", [shard.prefix], [place, *some], int) for shard, some in by_shard]
         return int(sum(raise_first(self._caller.run_all(calls)))) <= MOST_BYTES
 
+    def do_or_keep(
+        self, action: str, ids: Iterable[str | int], view: str = "", *, who: str = "", why: str = ""
+    ) -> Deleted:
+        """As `do`; a deletion is one that can be undone."""
+        ids = listed_ids(ids)
+        if action != "delete":
+            return Deleted(self.do(action, ids, view, who=who, why=why), None)
+        deleted = self.delete_and_keep(view or DEEDS[action].view, ids)
+        self.note(action, len(ids), deleted.moved, who)
+        return deleted
+
     def delete_and_keep(self, view: str, ids: Iterable[str | int]) -> Deleted:
         """
         Deletes jobs of a view, so that it can be undone for a minute, unless they are too many, or Redis's memory is
@@ -63,7 +75,13 @@ class UndoableActions(Actions):
         moved = sum(kept.values())
         return Deleted(moved + beside, name if moved else None)
 
-    def undo(self, name: str) -> int:
+    def undo(self, name: str, *, who: str = "") -> int:
+        """What somebody does: `put_back`, kept among the incidents."""
+        back = self.put_back(name)
+        self.note("undo", back, back, who)
+        return back
+
+    def put_back(self, name: str) -> int:
         """
         Undoes a deletion; returns how many jobs came back. Where an id has been pushed again since, payloads merge.
         Raises ValueError for what is no name of one.

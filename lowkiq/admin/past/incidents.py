@@ -150,6 +150,7 @@ def read_incidents(
     queue: str | None = None,
     node: str | None = None,
     kind: str | None = None,
+    who: str | None = None,
     since: float | None = None,
     until: float | None = None,
     limit: int = 200,
@@ -159,7 +160,8 @@ def read_incidents(
     The newest first.
 
     Args:
-        queue, node, kind: only its own. since, until: only those that were, or began, between these times.
+        queue, node, kind: only its own. who: a part of a name; only what that person did.
+        since, until: only those that were, or began, between these times.
         cursor: the key of the last one of the page before.
     """
     wanted = [(name, value) for name, value in (("queue", queue), ("node", node), ("kind", kind)) if value is not None]
@@ -167,7 +169,8 @@ def read_incidents(
     for incident in _read(caller, namespace, until, cursor, met):
         if len(found) >= limit or (since is not None and incident.at < since):
             break
-        if all(getattr(incident, name) == value for name, value in wanted):
+        is_theirs = who is None or who.casefold() in incident.who.casefold()
+        if is_theirs and all(getattr(incident, name) == value for name, value in wanted):
             found.append(incident)
     caller.met.tell(keys.incidents(namespace), met[:10])
     return found

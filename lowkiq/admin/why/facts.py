@@ -16,8 +16,6 @@ from lowkiq.admin.resharding import Resharding
 
 
 class RatePlace(NamedTuple):
-    """A place in the line of a rate."""
-
     #: "": the queue has the rate as a whole.
     key: str
     at: float

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from lowkiq.admin.beats.health import NodeHealth, read_health, running_batches
 from lowkiq.admin.beats.members import Placement, read_placements
 from lowkiq.admin.beats.owners import owners_of
-from lowkiq.admin.jobs.holding import read_hold
+from lowkiq.admin.jobs.holding import read_holds_of
 from lowkiq.admin.jobs.reader import JobPreview, JobReader
 from lowkiq.admin.limits import Limit, read_limits
 from lowkiq.admin.live import LiveSetting, read_live
@@ -19,8 +19,8 @@ from lowkiq.admin.why.facts import Facts, RatePlace, Turn
 from lowkiq.admin.why.reasons import Reason, why
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
-from lowkiq.queue.call import Caller, chunked, pairs, redis_time
-from lowkiq.queue.homes import JOBS, home_of, homes_in
+from lowkiq.queue.call import Call, Caller, chunked, pairs, raise_first, redis_time
+from lowkiq.queue.homes import JOBS, homes_in
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard
 from lowkiq.transport.server import Command
@@ -83,7 +83,7 @@ class Reader:
     def reasons(self, jobs: Sequence[tuple[str, JobPreview]]) -> list[Reason]:
         """The reason of each of these jobs, each with its queue, which must be one of those around."""
         asked = [_Asked(queue, job, job.id.encode("utf-8", KEPT_BYTES)) for queue, job in jobs]
-        return self._reasons([(self._home(one.queue, one.id), one) for one in asked])
+        return self._reasons(list(zip(self._homes(asked), asked, strict=True)))
 
     def firsts(self, shards: Sequence[Shard]) -> dict[str, Reason]:
         """Queue → why the first job of a shard of it does not run, of these shards, of each queue one."""
@@ -106,6 +106,15 @@ class Reader:
         at = redis_time(self._caller)
         owners = owners_of(self._around.nodes, shards, self._around.placements, at)
         known = dict(zip(once, zip(shards, owners, strict=True), strict=True))
+        is_held = [(home, one.id) for home, one in rows if one.job.is_held]
+        holds = dict(zip(is_held, read_holds_of(self._caller, is_held), strict=True))
+        rates = self._rates([one for _, one in rows if one.job.where == "queue" and one.job.at > at], at)
+        tenants = [
+            (home, row.tenant, one.id)
+            for (home, one), row in zip(rows, told, strict=True)
+            if row.tenant and one.job.where == "queue" and one.job.at <= at
+        ]
+        turns = self._turns(tenants, at)
         for (home, (queue, job, id)), row in zip(rows, told, strict=True):
             shard, owner = known[home.prefix]
             is_queued, layout = job.where == "queue", self._around.layouts.get(queue)
@@ -118,22 +127,26 @@ class Reader:
                 nodes=nodes,
                 batches=batches.get((queue, job.shard), ()),
                 owner=owner,
-                hold=read_hold(self._caller, home, id) if job.is_held else None,
+                hold=holds.get((home, id)),
                 ahead=row.ahead or 0,
                 crowds=int(row.crowds) if is_queued and row.crowds and row.crowds[:9].isdigit() else 0,
                 spaced_until=None if row.spaced_until is None else float(row.spaced_until),
                 debounced_until=_debounced_until(row.debounced, job),
-                rate=self._rate(queue, id, job.at, at) if is_queued and job.at > at else None,
-                turn=self._turn(home, row.tenant, id, at) if is_queued and row.tenant and job.at <= at else None,
+                rate=rates.get((queue, id)),
+                turn=turns.get((home, id)),
                 limit=limits.get(queue),
                 reshard=self._around.reshards.get(queue) if is_old or row.has_feeders else None,
                 concurrency=self._concurrency(queue),
                 is_async=queue in self._workers and self._workers[queue].shape.is_async,
             )
 
-    def _home(self, queue: str, id: bytes) -> Shard:
-        homes = homes_in(self._namespace, queue, self._around.layouts[queue], id)
-        return homes[0] if len(homes) == 1 else home_of(self._caller, homes, id, JOBS)
+    def _homes(self, asked: Sequence[_Asked]) -> list[Shard]:
+        """The shard that has each of them (home_of)."""
+        homes = [homes_in(self._namespace, one.queue, self._around.layouts[one.queue], one.id) for one in asked]
+        rows = [(found[0], one.id) for found, one in zip(homes, asked, strict=True) if len(found) > 1]
+        calls = [Call("home", [old.prefix], [id, *JOBS], bool) for old, id in rows]
+        has = iter(raise_first(self._caller.run_all(calls)))
+        return [found[0] if len(found) == 1 or next(has) else found[-1] for found in homes]
 
     def _told(self, rows: Sequence[tuple[Shard, bytes]]) -> list[_Told]:
         words: list[Command] = []
@@ -145,32 +158,46 @@ class Reader:
         replies = iter(self._caller.read(words, None))
         return [_Told(*islice(replies, len(_Told._fields))) for _ in rows]
 
-    def _rate(self, queue: str, id: bytes, due: float, at: float) -> RatePlace | None:
-        """Its place in the line, if it waits there: a job is due then, or a moment later."""
-        names = [f"{keys.rate(self._namespace, queue)}{line}" for line in ("delayed", "planned")]
-        near = [
-            ("ZRANGEBYSCORE", name, due - BESIDE, due + BESIDE, "WITHSCORES", "LIMIT", 0, LOOKED_AT) for name in names
-        ]
-        places = [
-            (*row, place)
-            for page in self._caller.read(near, [])
-            for member, place in pairs(page)
-            if (row := _parted(member))
-        ]
-        key, place = next(((key, float(place)) for key, one, place in places if one == id), (None, 0.0))
-        if key is None:
-            return None
-        before = [("ZRANGEBYSCORE", name, f"({at:.6f}", f"({place:.6f}", "LIMIT", 0, LOOKED_AT) for name in names]
-        first = [row for page in self._caller.read(before, []) for member in page if (row := _parted(member))]
-        return RatePlace(key.decode("utf-8", "replace"), place, sum(one == key for one, _ in first))
+    def _rates(self, asked: Sequence[_Asked], at: float) -> dict[tuple[str, bytes], RatePlace]:
+        """The place in the line of each that waits there: a job is due then, or a moment later."""
+        near = self._lines((one.queue, one.job.at - BESIDE, one.job.at + BESIDE) for one in asked)
+        found = {
+            (one.queue, id): (key, float(place))
+            for one, places in zip(asked, near, strict=True)
+            for key, id, place in reversed(places)  # the first of its places counts
+            if id == one.id
+        }
+        before = self._lines((queue, f"({at:.6f}", f"({place:.6f}") for (queue, _), (_, place) in found.items())
+        return {
+            one: RatePlace(key.decode("utf-8", "replace"), place, sum(other == key for other, _, _ in first))
+            for (one, (key, place)), first in zip(found.items(), before, strict=True)
+        }
 
-    def _turn(self, home: Shard, tenant: bytes, id: bytes, at: float) -> Turn:
-        prefix = home.prefix.encode()
-        rank, lanes, later = self._caller.read(
-            [("ZRANK", prefix + b"lane:" + tenant, id), ("ZCARD", prefix + b"lanes"),
-             ("ZCOUNT", prefix + b"lanes_later", "-inf", f"{at:.6f}")], 0,
-        )  # fmt: skip
-        return Turn(tenant.decode("utf-8", "replace"), rank or 0, lanes + later)
+    def _lines(self, parts: Iterable[tuple[str, float | str, float | str]]) -> list[list[tuple[bytes, bytes, Any]]]:
+        """Keys, ids and times of parts of the lines of queues."""
+        words: list[Command] = [
+            ("ZRANGEBYSCORE", f"{keys.rate(self._namespace, queue)}{line}", *ends, "WITHSCORES", "LIMIT", 0, LOOKED_AT)
+            for queue, *ends in parts
+            for line in ("delayed", "planned")
+        ]
+        pages = iter(self._caller.read(words, []))
+        return [
+            [(*row, place) for page in both for member, place in pairs(page) if (row := _parted(member))]
+            for both in zip(pages, pages, strict=True)
+        ]
+
+    def _turns(self, rows: Sequence[tuple[Shard, bytes, bytes]], at: float) -> dict[tuple[Shard, bytes], Turn]:
+        """What each of these ids, with its shard and its tenant, has to share with others."""
+        words: list[Command] = []
+        for home, tenant, id in rows:
+            prefix = home.prefix.encode()
+            words += (("ZRANK", prefix + b"lane:" + tenant, id), ("ZCARD", prefix + b"lanes"))
+            words.append(("ZCOUNT", prefix + b"lanes_later", "-inf", f"{at:.6f}"))
+        replies = iter(self._caller.read(words, 0))
+        return {
+            (home, id): Turn(tenant.decode("utf-8", "replace"), rank or 0, lanes + later)
+            for (home, tenant, id), rank, lanes, later in zip(rows, replies, replies, replies, strict=True)
+        }
 
     def _concurrency(self, queue: str) -> int | None:
         if setting := self._around.live.get(queue, {}).get("concurrency"):

@@ -12,6 +12,7 @@ import datetime
 import itertools
 import linecache
 import os
+import re
 import secrets
 import sys
 import threading
@@ -46,6 +47,13 @@ _CALLERS = {Performer.perform.__code__, Performer._call_and_check.__code__, Thre
 KEPT = 20
 #: Frames that are shown of one stack: of a deeper one those at its two ends. Characters of a name, and of an error.
 MOST_FRAMES, NAME_CHARS, ERROR_CHARS = 200, 200, 300
+#: Frames of a stack that the log gets.
+LOGGED_FRAMES = 30
+#: For how long a job has run, as it is described.
+_SECONDS = re.compile(r"for [0-9.]+ s: ")
+
+#: Frames with their lines at that moment, the innermost first.
+Stack = Sequence[tuple[FrameType, int | None]]
 
 
 def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> str:
@@ -54,15 +62,21 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> str:
     can't be shown of a thread or a task says so in its place: all that is looked at here is other people's.
     """
     directory = state_directory / "dumps"
+    before = {worker.ident: _job(worker) for worker in workers}
     frames = sys._current_frames()
-    loops = _loops(frames.values())  # at once: a frame that has returned meanwhile knows its callers no more
+    # All at once: a frame that has returned meanwhile knows its callers no more, and its thread is at another job.
+    stacks = {ident: [(entry, entry.f_lineno) for entry in _outwards(frame)] for ident, frame in frames.items()}
+    jobs_of = {worker.ident: _then(before[worker.ident], _job(worker)) for worker in workers}
+    loops = _loops(stacks.values())
     by_ident = {worker.ident: worker for worker in workers}
-    threads = [(thread, by_ident.get(thread.ident), frames.get(thread.ident or 0)) for thread in threading.enumerate()]
-    idle = [thread.name for thread, worker, frame in threads if worker and _is_idle(worker, frame)]
+    threads = [
+        (thread, by_ident.get(thread.ident), stacks.get(thread.ident or 0, [])) for thread in threading.enumerate()
+    ]
+    idle = [thread.name for thread, worker, stack in threads if worker and _is_idle(worker, stack)]
     sections = [_shown(_head, node, workers)]
-    for thread, worker, frame in sorted(threads, key=lambda row: not (row[1] and row[1].in_hand)):
+    for thread, worker, stack in sorted(threads, key=lambda row: not (row[1] and row[1].in_hand)):
         if not (worker and worker.name in idle):
-            sections.append(_shown(_thread, thread, worker, frame))
+            sections.append(_shown(_thread, thread, jobs_of.get(thread.ident, "no job"), stack))
     if idle:
         logger.warning("threads_idle", names=idle)
         sections.append(f"{len(idle)} wait for jobs: {', '.join(idle)}\n")
@@ -91,12 +105,20 @@ def _shown(show: Callable[..., str], *what: Any) -> str:
         return f"(this can't be shown: {error_text(error)[:ERROR_CHARS]})\n"
 
 
-def _thread(thread: threading.Thread, worker: JobThread | None, frame: FrameType | None) -> str:
-    job = _describe(health_of_thread(worker) if worker else None)
+def _job(worker: JobThread) -> str:
+    return _shown(lambda: _describe(health_of_thread(worker)))
+
+
+def _then(before: str, after: str) -> str:
+    """The job that a stack is of, or both between which it was read."""
+    is_same = _SECONDS.sub("", before) == _SECONDS.sub("", after)
+    return before if is_same else f"{before}; when its stack had been read: {after}"
+
+
+def _thread(thread: threading.Thread, job: str, stack: Stack) -> str:
     name = _shown(lambda: printable(str(thread.name), NAME_CHARS))
-    frames = short_stack(frame)
-    logger.warning("thread", thread_name=name, job=job, frames=frames)
-    return f"{name}  {job}\n{_full_stack(frame)}"
+    logger.warning("thread", thread_name=name, job=job, frames=_short(stack))
+    return f"{name}  {job}\n{_full_stack(stack)}"
 
 
 def _head(node: str, workers: Sequence[JobThread]) -> str:
@@ -109,23 +131,22 @@ def _head(node: str, workers: Sequence[JobThread]) -> str:
     return "  ".join(filter(None, [f"node {node}", f"Lowkiq {VERSION}", now, f"{memory:,.0f} MiB", busy, tasks])) + "\n"
 
 
-def _is_idle(worker: JobThread, frame: FrameType | None) -> bool:
+def _is_idle(worker: JobThread, stack: Stack) -> bool:
     """Returns whether a thread only waits to be rung: its stack says nothing else."""
-    return not worker.in_hand and any(entry.f_code is Pool.rest.__code__ for entry in _outwards(frame))
+    return not worker.in_hand and any(entry.f_code is Pool.rest.__code__ for entry, _ in stack)
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and those that have called it."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def _loops(frames: Iterable[FrameType]) -> list[asyncio.AbstractEventLoop]:
+def _loops(stacks: Iterable[Stack]) -> list[asyncio.AbstractEventLoop]:
     """The event loops that run in this process, found by the frames that run them."""
     found: dict[int, asyncio.AbstractEventLoop] = {}
-    for frame in frames:
-        for entry in _outwards(frame):
+    for stack in stacks:
+        for entry, _ in stack:
             if entry.f_code.co_name in {"run", "run_forever", "run_until_complete"}:
                 with contextlib.suppress(BaseException):  # a local variable may be anything, called self
                     runner = entry.f_locals.get("self")
@@ -218,13 +239,12 @@ def _describe(job: ThreadHealth | None) -> str:
     return f"{job.worker} of queue {job.queue}, shard {job.shard}, for {job.seconds:.1f} s: {ids}"
 
 
-def _full_stack(frame: FrameType | None) -> str:
+def _full_stack(stack: Stack) -> str:
     """Without the way of a worker thread to its job, which is always the same; of a deep one the two ends."""
-    if frame is None:
+    if not stack:
         return "  (it has ended)\n"
-    entries = list(_outwards(frame))
-    own = next((at for at, entry in enumerate(entries) if entry.f_code in _CALLERS), 0)
-    rows = [(entry, entry.f_lineno) for entry in reversed(entries[:own] if own else entries)]
+    own = next((at for at, (entry, _) in enumerate(stack) if entry.f_code in _CALLERS), 0)
+    rows = list(reversed(stack[:own] if own else stack))
     left_out = len(rows) - MOST_FRAMES
     if left_out <= 0:
         return _formatted(rows)
@@ -234,8 +254,13 @@ def _full_stack(frame: FrameType | None) -> str:
 
 def short_stack(frame: FrameType | None) -> list[str]:
     """For the log: innermost first."""
-    inner = itertools.islice(_outwards(frame), 30)
-    return [f"{Path(entry.f_code.co_filename).name}:{entry.f_lineno} {entry.f_code.co_name}" for entry in inner]
+    return _short([(entry, entry.f_lineno) for entry in itertools.islice(_outwards(frame), LOGGED_FRAMES)])
+
+
+def _short(stack: Stack) -> list[str]:
+    return [
+        f"{Path(entry.f_code.co_filename).name}:{line} {entry.f_code.co_name}" for entry, line in stack[:LOGGED_FRAMES]
+    ]
 
 
 def _write(directory: Path, text: str) -> Path:

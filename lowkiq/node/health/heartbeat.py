@@ -67,7 +67,6 @@ class HealthReport:
         self._loads.follow(leases)
 
     def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
-        """The health now."""
         leases = [lease for lease in leases_of_threads(self._workers) if lease.is_current]
         rss, cpu_percent = self._process.memory_info().rss, self._cpu()
         self._keep(rss, cpu_percent)

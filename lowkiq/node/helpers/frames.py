@@ -43,8 +43,6 @@ class _Frame(msgspec.Struct, array_like=True):
 
 
 class Told(_Frame):
-    """An error."""
-
     kind: Literal["CheckpointFailed", "PerformTimeout", "ProcessDied", "ValueError"]
     text: str
 
@@ -57,7 +55,6 @@ class Told(_Frame):
         )
 
     def error(self) -> Exception:
-        """The error."""
         return ERRORS[self.kind](self.text)
 
 

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.codec import error_text
-from lowkiq.errors import LowkiqError, checked_key
+from lowkiq.errors import LowkiqError
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Limited
 from lowkiq.job import Job
@@ -178,11 +177,4 @@ class Gate:
         payload: Any = job.payloads[0]
         if type(payload) is bytes and self._performer.load is bytes:
             payload = codec.load(payload)  # of a worker whose jobs have processes of their own
-        try:
-            key = rate.by(codec.load_id(job.id) if codec.load_id else job.id, payload) if rate.by else ""
-        except Exception as error:
-            raise LowkiqError(f"the rate's `by` failed: {error_text(error)[:200]}") from error
-        try:
-            return checked_key(key)
-        except ValueError as error:
-            raise LowkiqError(f"the rate's `by` gave what can be no key: {error}") from None
+        return rate.key_of(job.id, payload, codec.load_id)

@@ -45,8 +45,6 @@ class Claimed(Protocol):
 
 
 class Asked(NamedTuple):
-    """A claim that is asked for."""
-
     epoch: str
     made: Next
     #: Makes its calls: the last one is the claim; those before it give back claims whose replies were lost.

@@ -75,7 +75,7 @@ class Elastic:
                     (went if is_foster else came).append(lease)
                     lease.is_foster = is_foster
         if came or went:
-            logger.info("part_changed", nodes=len(self._members.known), came=_named(came), went=_named(went))
+            logger.debug("part_changed", nodes=len(self._members.known), came=_named(came), went=_named(went))
             self._look()
 
     def balance(self, nodes: Sequence[NodeHealth]) -> None:
@@ -154,7 +154,7 @@ def _loads_of(
 def _told(given: Mapping[tuple[str, int], Placement]) -> str:
     (queue, index), hottest = max(given.items(), key=lambda row: row[1].load)
     which = f"shard {index} of {printable(queue, 60)}, which kept {hottest.load:.1f} threads busy, goes to"
-    return f"{plural(len(given), 'shard')} change nodes, as one was too busy: {which} {printable(hottest.node, 80)}"
+    return f"moved {plural(len(given), 'shard')} off a busy node: {which} {printable(hottest.node, 80)}"
 
 
 def _named(leases: list[Lease]) -> list[str]:

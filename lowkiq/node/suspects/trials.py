@@ -131,7 +131,6 @@ class Trials:
             self._open()
 
     def end(self, thread: Thread) -> None:
-        """Notes that it has ended."""
         with self._lock:
             self._leave(thread)
             self._suspect = None

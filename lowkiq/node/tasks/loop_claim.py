@@ -116,7 +116,6 @@ class LoopClaim(ClaimInHand):
                 batch.stop(reason)
 
     def note_end(self, batch: TaskBatch, failures: Failures | None) -> None:
-        """Notes how a batch has ended."""
         now = clock.monotonic()
         with self._lock:
             self._running.remove(batch)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
-
 from lowkiq.admin.jobs.actions import actions_of
 from lowkiq.admin.jobs.bulks import Bulk, ask_to_stop, read_bulk, read_bulks
-from lowkiq.admin.jobs.deeds import note_action
+from lowkiq.admin.jobs.deeds import DEEDS
 from lowkiq.admin.jobs.search import Match
-from lowkiq.admin.pauses import pause_text
 from lowkiq.admin.words import behind_newer
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
@@ -18,14 +15,10 @@ from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
 from lowkiq.web.api.replies import BulksReply, Matches, Moved
 from lowkiq.web.api.requests import ActionRequest, All, UndoRequest
 from lowkiq.web.bulk_runner import TooManyBulks
-from lowkiq.web.security.guard import who_of
 from lowkiq.web.security.paths import prefix_of
-from lowkiq.web.view import View
 
 #: Seconds after which another bulk may find a place.
 RETRY_AFTER: Final = "10"
-#: Action → where its ids are if nobody says so: else they are queued.
-VIEWS: Final = {"revive": "morgue", "retry": "blocked", "skip": "blocked", "release": "held", "stop_waiting": "held"}
 NO_BULK: Final = {404: "There is no such bulk, or no longer."}
 
 
@@ -48,14 +41,14 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
         "all": {"action": "delete", "all": {"view": "morgue", "pattern": "order-*"}, "expected": 120},
     },
 )
-async def act(call: ApiCall) -> Reply:
+def act(call: ApiCall) -> Reply:
     """Perform now, revive, retry, skip, bury, delete, cancel, hold or release jobs, or have them wait no more."""
     body: ActionRequest = call.body
     if (body.ids is None) == (body.all is None):
         raise Rejected(400, "give either ids, with their view, or all")
     if body.all is not None:
-        return await _act_on_all(call, body, body.all)
-    return await _act_on_ids(call, body, body.ids or [])
+        return _act_on_all(call, body, body.all)
+    return _act_on_ids(call, body, body.ids or [])
 
 
 @operation(
@@ -67,33 +60,26 @@ async def act(call: ApiCall) -> Reply:
     refusals=NO_QUEUE,
     examples={"undo": {"undo": "8899557173eaf8ea"}},
 )
-async def undo(call: ApiCall) -> Moved:
+def undo(call: ApiCall) -> Moved:
     """Undo a deletion that has kept its jobs."""
     body: UndoRequest = call.body
 
-    def put_back() -> Moved:
-        backend = call.view.backend
-        try:
-            moved = backend.actions(call.queue).undo(body.undo)
-        except ValueError as error:
-            raise Rejected(400, f"field undo: {error}") from error
-        note_action(backend.caller, backend.namespace, call.queue, "undo", moved, moved, who_of(call.request))
-        return Moved(moved)
-
-    return await run_in_threadpool(put_back)
+    try:
+        return Moved(call.backend.actions(call.queue).undo(body.undo, who=call.who))
+    except ValueError as error:
+        raise Rejected(400, f"field undo: {error}") from error
 
 
 @operation("GET", "/api/v1/bulks", "getBulks")
-async def bulks(call: ApiCall) -> BulksReply:
+def bulks(call: ApiCall) -> BulksReply:
     """Actions on all that match, the newest first."""
-    backend = call.view.backend
-    return BulksReply(await run_in_threadpool(read_bulks, backend.caller, backend.namespace))
+    return BulksReply(read_bulks(call.backend.caller, call.backend.namespace))
 
 
 @operation("GET", "/api/v1/bulks/{id}", "getBulk", refusals=NO_BULK)
-async def bulk(call: ApiCall) -> Bulk:
+def bulk(call: ApiCall) -> Bulk:
     """How far a bulk has come."""
-    return await _bulk(call)
+    return _bulk(call)
 
 
 @operation(
@@ -103,72 +89,57 @@ async def bulk(call: ApiCall) -> Bulk:
     replies={202: [Bulk]},
     refusals=NO_BULK | {409: "It is over."},
 )
-async def stop_bulk(call: ApiCall) -> Reply:
+def stop_bulk(call: ApiCall) -> Reply:
     """Ask a bulk to stop. What it has done stays done."""
-    found, backend = await _bulk(call), call.view.backend
-    if not await run_in_threadpool(ask_to_stop, backend.caller, backend.namespace, found.id):
-        raise Rejected(409, f"bulk {found.id} is {(await _bulk(call)).state}: there is nothing to stop")
-    return Reply(202, await _bulk(call))
+    found = _bulk(call)
+    if not ask_to_stop(call.backend.caller, call.backend.namespace, found.id):
+        raise Rejected(409, f"bulk {found.id} is {_bulk(call).state}: there is nothing to stop")
+    return Reply(202, _bulk(call))
 
 
-async def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Reply:
+def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Reply:
     if body.dry_run or body.expected is not None:
         raise Rejected(400, "dry_run and expected go with all: of ids you know how many there are")
-    view = body.view or VIEWS.get(body.action, "due")
+    view = body.view or DEEDS[body.action].view
     _require_action(body.action, view)
 
     if body.out_of_order and body.action != "revive":
         raise Rejected(400, f"out_of_order goes with revive: {body.action} brings no job behind a newer one")
     if body.keep and body.action != "delete":
         raise Rejected(400, f"keep goes with delete: {body.action} can be undone by other actions, or not at all")
-
-    def moved() -> Moved:
-        actions = call.view.backend.actions(call.queue)
-        try:
-            if body.action == "revive" and not body.out_of_order and (late := actions.behind_newer(ids)):
-                raise Rejected(409, f"{behind_newer(late)}: nothing was done; out_of_order does it anyway")
-            if not body.keep:
-                told = pause_text(who_of(call.request), body.reason)
-                return Moved(actions.act(body.action, view, ids, told))
-            deleted = actions.delete_and_keep(view, ids)
-        except (TypeError, ValueError) as error:
-            raise Rejected(400, f"field ids: {error}") from error
-        return Moved(deleted.moved, deleted.undo)
-
-    done, backend = await run_in_threadpool(moved), call.view.backend
-    deed = (call.queue, body.action, len(ids), done.moved, who_of(call.request))
-    await run_in_threadpool(note_action, backend.caller, backend.namespace, *deed)
-    return Reply(200, done)
+    actions = call.backend.actions(call.queue)
+    try:
+        if body.action == "revive" and not body.out_of_order and (late := actions.behind_newer(ids)):
+            raise Rejected(409, f"{behind_newer(late)}: nothing was done; out_of_order does it anyway")
+        if not body.keep:
+            return Reply(200, Moved(actions.do(body.action, ids, view, who=call.who, why=body.reason)))
+        deleted = actions.do_or_keep(body.action, ids, view, who=call.who)
+    except (TypeError, ValueError) as error:
+        raise Rejected(400, f"field ids: {error}") from error
+    return Reply(200, Moved(deleted.moved, deleted.undo))
 
 
-async def _act_on_all(call: ApiCall, body: ActionRequest, all: All) -> Reply:
+def _act_on_all(call: ApiCall, body: ActionRequest, all: All) -> Reply:
     if body.view is not None:
         raise Rejected(400, "view goes with ids: all has a view of its own")
     if body.keep:
         raise Rejected(400, "keep goes with ids: a deletion of all that match can't be undone")
     _require_action(body.action, all.view)
     match = Match(all.view, all.pattern, all.error, all.tag)
-    count, at_least = await run_in_threadpool(_count, call.view, call.queue, match)
+    count, at_least = call.backend.previews(call.queue).count(match)
     if body.dry_run:
         return Reply(200, Matches(count, at_least))
     if body.expected is not None and count > body.expected:
         raise Rejected(409, f"{count:,} jobs match, {body.expected:,} were expected: nothing was done; look again")
     try:
-        started = await run_in_threadpool(
-            call.view.bulks.start, call.queue, body.action, match, count, who_of(call.request)
-        )
+        started = call.view.bulks.start(call.queue, body.action, match, count, call.who)
     except TooManyBulks as error:
         raise Rejected(429, str(error), {"Retry-After": RETRY_AFTER}) from error
     return Reply(202, started, {"Location": f"{prefix_of(call.request.scope)}/api/v1/bulks/{started.id}"})
 
 
-def _count(view: View, queue: str, match: Match) -> tuple[int, bool]:
-    return view.backend.previews(queue).count(match)
-
-
-async def _bulk(call: ApiCall) -> Bulk:
-    backend = call.view.backend
-    found = await run_in_threadpool(read_bulk, backend.caller, backend.namespace, call.id)
+def _bulk(call: ApiCall) -> Bulk:
+    found = read_bulk(call.backend.caller, call.backend.namespace, call.id)
     if found is None:
         raise Rejected(404, f"no bulk {short(call.id)}: a day after its end it is forgotten")
     return found

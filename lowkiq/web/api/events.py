@@ -89,10 +89,9 @@ async def events(call: ApiCall) -> Response:
 
 
 @operation("GET", "/api/v1/tracked", "getTracked")
-async def tracked(call: ApiCall) -> TrackedReply:
+def tracked(call: ApiCall) -> TrackedReply:
     """Ids that somebody tracks, the first fifty."""
-    found = await run_in_threadpool(call.view.backend.tracked)
-    return TrackedReply([msgspec.structs.replace(one, id=encodable(one.id)) for one in found])
+    return TrackedReply([msgspec.structs.replace(one, id=encodable(one.id)) for one in call.backend.tracked()])
 
 
 @operation(
@@ -103,20 +102,15 @@ async def tracked(call: ApiCall) -> TrackedReply:
     refusals=NO_QUEUE | {409: "Too many ids of the queue are tracked."},
     examples={"track": {"ids": ["17"]}, "untrack": {"ids": ["17"], "track": False}},
 )
-async def track(call: ApiCall) -> Moved:
+def track(call: ApiCall) -> Moved:
     """Track ids, or no longer."""
-    body: TrackRequest = call.body
-
-    def act() -> int:
-        actions = call.view.backend.actions(call.queue)
-        try:
-            return (actions.track if body.track else actions.untrack)(body.ids)
-        except ValueError as error:
-            raise Rejected(400, f"field ids: {error}") from error
-        except Refused as error:
-            raise Rejected(409, str(error)) from error
-
-    return Moved(await run_in_threadpool(act))
+    actions = call.backend.actions(call.queue)
+    try:
+        return Moved((actions.track if call.body.track else actions.untrack)(call.body.ids))
+    except ValueError as error:
+        raise Rejected(400, f"field ids: {error}") from error
+    except Refused as error:
+        raise Rejected(409, str(error)) from error
 
 
 class _EventStream(StreamingResponse):

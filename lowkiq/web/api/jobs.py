@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.beats.health import ThreadHealth, batch_of
-from lowkiq.admin.jobs.finder import Findings, FoundJob
+from lowkiq.admin.jobs.finder import FoundJob
 from lowkiq.admin.jobs.previews import Page
 from lowkiq.admin.jobs.reader import JobPreview, PayloadPreview
 from lowkiq.codec import encodable
@@ -39,12 +38,11 @@ _IDLE = ThreadHealth(name="")
     query=JobsQuery,
     refusals=NO_QUEUE,
 )
-async def jobs(call: ApiCall) -> JobsReply:
+def jobs(call: ApiCall, snapshot: Snapshot) -> JobsReply:
     """Jobs of a queue, a page at a time."""
     query: JobsQuery = call.query
     _require_sense(query)
-    page = await run_in_threadpool(_page, call.view, call.queue, query)
-    snapshot = await call.view.snapshots.get()
+    page = _page(call, query)
     rows = [msgspec.structs.replace(row, traceback=None) for row in _rows(call, snapshot, page.jobs)]
     return JobsReply(rows, page.next, page.scanned)
 
@@ -56,15 +54,14 @@ async def jobs(call: ApiCall) -> JobsReply:
     query=JobQuery,
     refusals={404: "There is no such queue, or no such job in it: it may be done."},
 )
-async def job(call: ApiCall) -> JobReply:
+def job(call: ApiCall, snapshot: Snapshot) -> JobReply:
     """A job wherever it is, with its payloads and why it waits."""
     query: JobQuery = call.query
-    previews, ahead = await run_in_threadpool(_job, call.view, call.queue, query.id)
+    previews, ahead = _job(call, query.id)
     if not previews:
         raise Rejected(404, f"no job {short(query.id)} in queue {call.queue}: it is done, deleted, or was never pushed")
-    snapshot = await call.view.snapshots.get()
     found = [FoundJob(call.queue, preview) for preview in previews]
-    reasons = await run_in_threadpool(call.view.backend.reasons, snapshot.around, found)
+    reasons = call.backend.reasons(snapshot.around, found)
     rows = zip(_rows(call, snapshot, previews), reasons, strict=True)
     places = [msgspec.structs.replace(row, why=reason) for row, reason in rows]
     return JobReply(
@@ -86,12 +83,14 @@ async def job(call: ApiCall) -> JobReply:
     "number of ids a page, so that a page can be empty and still have a next one.",
     query=SearchQuery,
 )
-async def search(call: ApiCall) -> SearchReply:
+def search(call: ApiCall, snapshot: Snapshot) -> SearchReply:
     """Jobs by their ids, over all queues."""
     query: SearchQuery = call.query
-    found = await run_in_threadpool(_find, call.view, query)
-    snapshot = await call.view.snapshots.get()
-    reasons = await run_in_threadpool(call.view.backend.reasons, snapshot.around, found.jobs)
+    try:
+        found = call.backend.finder().find(query.q, query.cursor, query.limit)
+    except ValueError as error:
+        raise Rejected(400, f"parameter cursor: {error}") from error
+    reasons = call.backend.reasons(snapshot.around, found.jobs)
     rows = [
         FoundJobRow(
             **msgspec.structs.asdict(_row(call.view, snapshot, one.queue, one.job)) | {"why": reason},
@@ -101,13 +100,6 @@ async def search(call: ApiCall) -> SearchReply:
         for one, reason in zip(found.jobs, reasons, strict=True)
     ]
     return SearchReply(rows, found.next, found.scanned)
-
-
-def _find(view: View, query: SearchQuery) -> Findings:
-    try:
-        return view.backend.finder().find(query.q, query.cursor, query.limit)
-    except ValueError as error:
-        raise Rejected(400, f"parameter cursor: {error}") from error
 
 
 def _rows(call: ApiCall, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:
@@ -175,8 +167,8 @@ def _require_sense(query: JobsQuery) -> None:
         raise Rejected(400, f"parameter {ranges[0]} can't be used with pattern, error or tag: give one of them")
 
 
-def _page(view: View, queue: str, query: JobsQuery) -> Page:
-    previews = view.backend.previews(queue)
+def _page(call: ApiCall, query: JobsQuery) -> Page:
+    previews = call.backend.previews(call.queue)
     if query.view == "in_flight":
         return Page(previews.in_flight(query.limit), None)
     words = msgspec.structs.asdict(query)
@@ -187,8 +179,8 @@ def _page(view: View, queue: str, query: JobsQuery) -> Page:
         raise Rejected(400, f"parameter cursor: {error}") from error
 
 
-def _job(view: View, queue: str, id: str) -> tuple[list[JobPreview], int | None]:
-    previews = view.backend.previews(queue)
+def _job(call: ApiCall, id: str) -> tuple[list[JobPreview], int | None]:
+    previews = call.backend.previews(call.queue)
     try:
         found = previews.job(id)
     except ValueError as error:

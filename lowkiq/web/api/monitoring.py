@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.jobs.failures import named
+from lowkiq.admin.alerts.acknowledging import acknowledge
+from lowkiq.admin.jobs.failures import ErrorGroup, named
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
@@ -17,6 +16,7 @@ from lowkiq.admin.past.statistics import number_of, read_statistics
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
 from lowkiq.web.api.replies import (
+    AcknowledgedReply,
     AlertRow,
     AlertsReply,
     Errors,
@@ -30,7 +30,15 @@ from lowkiq.web.api.replies import (
     Stats,
     StatsReply,
 )
-from lowkiq.web.api.requests import AlertsQuery, FailuresQuery, HistoryQuery, QueueQuery, StatisticsQuery
+from lowkiq.web.api.requests import (
+    AcknowledgeRequest,
+    AlertsQuery,
+    FailuresQuery,
+    HistoryQuery,
+    QueueQuery,
+    StatisticsQuery,
+)
+from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 #: The header with the seconds since the oldest of the numbers was read.
@@ -57,48 +65,58 @@ async def stats(call: ApiCall) -> Reply:
 
 
 @operation("GET", "/api/v1/nodes", "getNodes")
-async def nodes(call: ApiCall) -> NodesReply:
+def nodes(_: ApiCall, snapshot: Snapshot) -> NodesReply:
     """The health of every node, and what needs looking at."""
-    snapshot = await call.view.snapshots.get()
     found = snapshot.nodes
-    return NodesReply(
-        found.nodes, found.late, found.missing, found.doubled, found.unowned, not snapshot.alerts, snapshot.alerts
-    )
+    is_well = all(alert.acknowledged for alert in snapshot.alerts)
+    return NodesReply(found.nodes, found.late, found.missing, found.doubled, found.unowned, is_well, snapshot.alerts)
 
 
 @operation("GET", "/api/v1/alerts", "getAlerts", query=AlertsQuery)
-async def alerts(call: ApiCall) -> AlertsReply:
+def alerts(call: ApiCall, snapshot: Snapshot) -> AlertsReply:
     """All that is wrong with nodes, queues and Redis, the worst first."""
     query: AlertsQuery = call.query
-    snapshot = await call.view.snapshots.get()
     found = [
         AlertRow(**msgspec.structs.asdict(alert), key=alert.key, queue=alert.queue, text=alert.text)
         for alert in snapshot.alerts
         if (query.queue is None or alert.is_about(query.queue)) and query.severity in {None, alert.severity}
     ]
-    return AlertsReply(not snapshot.alerts, snapshot.at, found)
+    return AlertsReply(all(one.acknowledged for one in snapshot.alerts), snapshot.at, found)
+
+
+@operation(
+    "POST",
+    "/api/v1/alerts/acknowledge",
+    "acknowledgeAlerts",
+    description="They are told last from then on, and wake nobody. Keys of alerts that are over are left out.",
+    body=AcknowledgeRequest,
+    examples={"mute": {"keys": ["late queue:OrderSync"], "seconds": 7200, "note": "a flood that we expect"}},
+)
+def acknowledge_alerts(call: ApiCall, snapshot: Snapshot) -> AcknowledgedReply:
+    """Say that somebody has seen alerts."""
+    body: AcknowledgeRequest = call.body
+    found = [alert for alert in snapshot.alerts if alert.key in body.keys]
+    until = None if body.seconds is None else snapshot.at + body.seconds
+    caller, namespace = call.backend.caller, call.backend.namespace
+    return AcknowledgedReply(acknowledge(caller, namespace, found, call.who, until=until, note=body.note))
 
 
 @operation("GET", "/api/v1/queues", "getQueues")
-async def queues(call: ApiCall) -> QueuesReply:
+def queues(_: ApiCall, snapshot: Snapshot) -> QueuesReply:
     """All queues, a row each."""
-    snapshot = await call.view.snapshots.get()
     return QueuesReply([snapshot.row(queue) for queue in snapshot.queues])
 
 
 @operation("GET", "/api/v1/queues/{queue}", "getQueue", query=QueueQuery, refusals=NO_QUEUE)
-async def queue(call: ApiCall) -> QueueReply:
+def queue(call: ApiCall, snapshot: Snapshot) -> QueueReply:
     """A queue with its shards, and if asked for its errors by kind."""
-    query: QueueQuery = call.query
-    snapshot = await call.view.snapshots.get()
     row = snapshot.row(call.queue)
-    backend = call.view.backend
-    limits = await run_in_threadpool(read_limits, backend.caller, backend.namespace, [row.queue], snapshot.live)
+    limits = read_limits(call.backend.caller, call.backend.namespace, [row.queue], snapshot.live)
     return QueueReply(
         **msgspec.structs.asdict(row),
         shards=[shard for shard in snapshot.shards if shard.queue == row.queue],
         limit=limits.get(row.queue),
-        errors=await run_in_threadpool(_errors, call.view, row.queue) if query.errors else None,
+        errors=Errors(*_errors(call)) if call.query.errors else None,
     )
 
 
@@ -110,9 +128,8 @@ async def queue(call: ApiCall) -> QueueReply:
     "up to five seconds old.",
     refusals=NO_QUEUE,
 )
-async def owners(call: ApiCall) -> OwnersReply:
+def owners(call: ApiCall, snapshot: Snapshot) -> OwnersReply:
     """Which node has each shard of a queue, which is to have it, and why."""
-    snapshot = await call.view.snapshots.get()
     queue = snapshot.row(call.queue).queue
     found = [row for row in snapshot.owners.values() if row.queue == queue]
     return OwnersReply(queue, sorted(found, key=lambda row: row.shard))
@@ -127,9 +144,9 @@ async def owners(call: ApiCall) -> OwnersReply:
     query=FailuresQuery,
     refusals=NO_QUEUE,
 )
-async def failures(call: ApiCall) -> FailuresReply:
+def failures(call: ApiCall) -> FailuresReply:
     """Errors of a queue's retries, or of its morgue, by kind."""
-    return await run_in_threadpool(_failures, call.view, call.queue, call.query.view)
+    return FailuresReply(*_errors(call, call.query.view), call.queue, call.query.view)
 
 
 @operation(
@@ -140,13 +157,12 @@ async def failures(call: ApiCall) -> FailuresReply:
     query=HistoryQuery,
     refusals=NO_QUEUE,
 )
-async def history(call: ApiCall) -> HistoryReply:
+def history(call: ApiCall, snapshot: Snapshot) -> HistoryReply:
     """What a queue, or all of them, held and had done."""
     query: HistoryQuery = call.query
     if query.queue is not None:
-        (await call.view.snapshots.get()).row(query.queue)  # there must be one
-    backend = call.view.backend
-    points = await run_in_threadpool(read_history, backend.caller, backend.namespace, query.queue or TOTAL, query.span)
+        snapshot.row(query.queue)  # there must be one
+    points = read_history(call.backend.caller, call.backend.namespace, query.queue or TOTAL, query.span)
     return HistoryReply(query.queue, query.span, SPANS[query.span].step, points)
 
 
@@ -158,18 +174,14 @@ async def history(call: ApiCall) -> HistoryReply:
     query=StatisticsQuery,
     refusals=NO_QUEUE,
 )
-async def statistics(call: ApiCall) -> StatisticsReply:
+def statistics(call: ApiCall, snapshot: Snapshot) -> StatisticsReply:
     """How long jobs of a queue waited and ran, by day."""
     query: StatisticsQuery = call.query
     if query.day is not None and query.days is not None:
         raise Rejected(400, "day and days both say which days: give one of them")
-    queue = (await call.view.snapshots.get()).row(call.queue).queue
-    until = None if query.day is None else number_of(query.day)
-    backend = call.view.backend
-    read = partial(read_statistics, until=until)
-    return StatisticsReply(
-        queue, await run_in_threadpool(read, backend.caller, backend.namespace, queue, query.days or 1)
-    )
+    queue, until = snapshot.row(call.queue).queue, None if query.day is None else number_of(query.day)
+    found = read_statistics(call.backend.caller, call.backend.namespace, queue, query.days or 1, until=until)
+    return StatisticsReply(queue, found)
 
 
 def _worker_names(view: View, queues: Mapping[str, QueueMetrics]) -> dict[str, str]:
@@ -180,14 +192,9 @@ def _worker_names(view: View, queues: Mapping[str, QueueMetrics]) -> dict[str, s
     return {queue: own.get(queue, queue) for queue in queues}
 
 
-def _errors(view: View, queue: str) -> Errors:
-    groups, sampled, total = view.backend.previews(queue).errors()
-    return Errors(named(groups), sampled, total)
-
-
-def _failures(view: View, queue: str, of: str) -> FailuresReply:
-    groups, sampled, total = view.backend.previews(queue).errors(of)
-    return FailuresReply(named(groups), sampled, total, queue, of)
+def _errors(call: ApiCall, *of: str) -> tuple[list[ErrorGroup], int, int]:
+    groups, sampled, total = call.backend.previews(call.queue).errors(*of)
+    return named(groups), sampled, total
 
 
 def _stats(metrics: QueueMetrics) -> Stats:

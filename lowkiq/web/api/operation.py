@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, get_type_hints
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lowkiq.errors import BeingResharded, UnknownQueue
+from lowkiq.errors import BeingResharded, SettingsError, UnknownQueue
 from lowkiq.web.api.input import Rejected, read_body, read_query
 from lowkiq.web.api.replies import Failure
+from lowkiq.web.backend import Backend
+from lowkiq.web.security.guard import who_of
 from lowkiq.web.view import View
 
 JSON: Final = "application/json"
@@ -30,6 +34,16 @@ class ApiCall:
     #: An instance of the operation's `query`, and of its `body`.
     query: Any
     body: Any
+
+    @property
+    def backend(self) -> Backend:
+        """The queues of the view."""
+        return self.view.backend
+
+    @property
+    def who(self) -> str:
+        """Who asks."""
+        return who_of(self.request)
 
     @property
     def queue(self) -> str:
@@ -51,7 +65,8 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[ApiCall], Awaitable[msgspec.Struct | Reply | Response]]
+#: What it is called with is the call, and a snapshot if it takes one. One that is no coroutine may block.
+Handler = Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +97,23 @@ class Operation:
     def route(self, view: View) -> Route:
         """The route of the operation. Errors of Redis are left to the application."""
 
+        takes_snapshot = len(inspect.signature(self.handler).parameters) > 1
+        is_async = inspect.iscoroutinefunction(self.handler)
+
         async def endpoint(request: Request) -> Response:
             try:
                 query = read_query(request, self.query) if self.query else None
                 body = await read_body(request, self.body) if self.body else None
-                return _respond(await self.handler(ApiCall(view, request, query, body)))
+                given = (ApiCall(view, request, query, body), *([await view.snapshots.get()] if takes_snapshot else ()))
+                return _respond(await (self.handler(*given) if is_async else run_in_threadpool(self.handler, *given)))
             except Rejected as error:
                 return _respond(Reply(error.status, Failure(str(error)), error.headers))
             except BeingResharded as error:
                 return _respond(Reply(409, Failure(str(error))))
             except UnknownQueue as error:
                 return _respond(Reply(404, Failure(str(error))))
+            except SettingsError as error:
+                return _respond(Reply(400, Failure(str(error))))
 
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
 

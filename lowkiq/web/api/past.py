@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.concurrency import run_in_threadpool
+import msgspec
 
 from lowkiq.admin.beats.dumps import read_dump, read_dumps
 from lowkiq.admin.beats.hands import HandRequest, ask, read_hand
@@ -12,24 +12,17 @@ from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import ApiCall, Reply, operation
 from lowkiq.web.api.replies import DumpReply, DumpsReply, HandQuestion, IncidentsReply
 from lowkiq.web.api.requests import IncidentsQuery
-from lowkiq.web.security.guard import who_of
 from lowkiq.web.security.paths import prefix_of
+from lowkiq.web.snapshot import Snapshot
 
 
 @operation("GET", "/api/v1/incidents", "getIncidents", query=IncidentsQuery)
-async def incidents(call: ApiCall) -> IncidentsReply:
+def incidents(call: ApiCall) -> IncidentsReply:
     """What happened to nodes and queues, and what people did, for 30 days, the newest first."""
-    query: IncidentsQuery = call.query
-
-    def read() -> IncidentsReply:
-        backend, limit = call.view.backend, query.limit
-        found = read_incidents(
-            backend.caller, backend.namespace, queue=query.queue, node=query.node, kind=query.kind, since=query.since,
-            until=query.until, limit=limit + 1, cursor=query.cursor or "",
-        )  # fmt: skip
-        return IncidentsReply(found[:limit], found[limit - 1].key if len(found) > limit else None)
-
-    return await run_in_threadpool(read)
+    chosen = msgspec.structs.asdict(call.query)
+    limit, cursor = chosen.pop("limit"), chosen.pop("cursor") or ""
+    found = read_incidents(call.backend.caller, call.backend.namespace, **chosen, limit=limit + 1, cursor=cursor)
+    return IncidentsReply(found[:limit], found[limit - 1].key if len(found) > limit else None)
 
 
 @operation(
@@ -43,38 +36,34 @@ async def incidents(call: ApiCall) -> IncidentsReply:
     refusals={404: "There is no such node.", 409: "It does not hear: so much waits for it already."},
     examples={"dump": {"action": "dump"}, "restart": {"action": "restart"}},
 )
-async def ask_node(call: ApiCall) -> Reply:
+def ask_node(call: ApiCall, snapshot: Snapshot) -> Reply:
     """Ask a node to be quiet, to resume, to be restarted, or for a dump of its threads."""
-    body: HandQuestion = call.body
-    name, backend = str(call.request.path_params["node"]), call.view.backend
-    if (await call.view.snapshots.get()).node(name) is None:
+    name = str(call.request.path_params["node"])
+    if snapshot.node(name) is None:
         raise Rejected(404, f"no node {short(name)}, or no longer: GET /api/v1/nodes has their names")
-    made = await run_in_threadpool(ask, backend.caller, backend.namespace, name, body.action, who_of(call.request))
+    made = ask(call.backend.caller, call.backend.namespace, name, call.body.action, call.who)
     return Reply(202, made, {"Location": f"{prefix_of(call.request.scope)}/api/v1/hands/{made.id}"})
 
 
 @operation("GET", "/api/v1/hands/{id}", "getHand", refusals={404: "There is no such request, or no longer."})
-async def hand(call: ApiCall) -> HandRequest:
+def hand(call: ApiCall) -> HandRequest:
     """How far a node is with what it was asked for."""
-    backend = call.view.backend
-    _, found = await run_in_threadpool(read_hand, backend.caller, backend.namespace, call.id)
+    _, found = read_hand(call.backend.caller, call.backend.namespace, call.id)
     if found is None:
         raise Rejected(404, f"no request {short(call.id)}: a day later it is forgotten")
     return found
 
 
 @operation("GET", "/api/v1/dumps", "getDumps")
-async def dumps(call: ApiCall) -> DumpsReply:
+def dumps(call: ApiCall) -> DumpsReply:
     """The last dumps of nodes that were asked for from afar, the newest first."""
-    backend = call.view.backend
-    return DumpsReply(await run_in_threadpool(read_dumps, backend.caller, backend.namespace))
+    return DumpsReply(read_dumps(call.backend.caller, call.backend.namespace))
 
 
 @operation("GET", "/api/v1/dumps/{id}", "getDump", refusals={404: "There is no such dump, or no longer."})
-async def dump(call: ApiCall) -> DumpReply:
+def dump(call: ApiCall) -> DumpReply:
     """What the threads of a node did."""
-    backend = call.view.backend
-    found = await run_in_threadpool(read_dump, backend.caller, backend.namespace, call.id)
+    found = read_dump(call.backend.caller, call.backend.namespace, call.id)
     if found is None:
         raise Rejected(404, f"no dump {short(call.id)}: the last 20 are kept, for a week")
     return DumpReply(*found)

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from lowkiq.admin.beats.health import NodeHealth
@@ -119,12 +118,11 @@ NODE_LABELS: Final = ("node_number", "host", "queues")
 
 
 @operation("GET", "/metrics", "getMetrics", replies={200: [str]}, media_type="text/plain")
-async def metrics(call: ApiCall) -> Response:
+def metrics(call: ApiCall, snapshot: Snapshot) -> Response:
     """Metrics for Prometheus, as text or OpenMetrics."""
     registry = CollectorRegistry(auto_describe=False)
-    snapshot, backend = await call.view.snapshots.get(), call.view.backend
     registry.register(SnapshotCollector(snapshot))
-    times = await run_in_threadpool(read_totals, backend.caller, backend.namespace, list(snapshot.queues))
+    times = read_totals(call.backend.caller, call.backend.namespace, list(snapshot.queues))
     registry.register(TimesCollector(times))
     encode, content_type = _encoder(call.request.headers.get("accept", ""))
     return Response(encode(registry), headers={"Content-Type": content_type})

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.pauses import MOST_WHY, Pause
 from lowkiq.admin.recurring import RecurringJob
@@ -19,7 +17,6 @@ from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.requests import Id
 from lowkiq.web.backend import RecurringAction
-from lowkiq.web.security.guard import who_of
 
 
 class RecurringQuery(msgspec.Struct, frozen=True):
@@ -79,10 +76,10 @@ class RecurringRule(msgspec.Struct, frozen=True):
 
 
 @operation("GET", "/api/v1/recurring", "getRecurring", query=RecurringQuery, refusals=NO_QUEUE)
-async def recurring(call: ApiCall) -> RecurringReply:
+def recurring(call: ApiCall) -> RecurringReply:
     """Jobs that recur, of one queue or of all."""
     query: RecurringQuery = call.query
-    jobs, count = await run_in_threadpool(call.view.backend.recurring, query.queue, query.limit)
+    jobs, count = call.backend.recurring(query.queue, query.limit)
     return RecurringReply([_row(job) for job in jobs], count)
 
 
@@ -96,10 +93,10 @@ async def recurring(call: ApiCall) -> RecurringReply:
     refusals=NO_QUEUE,
     examples={"pause": {"id": "report", "action": "pause", "reason": "it is summer"}},
 )
-async def act_on_recurring(call: ApiCall) -> RecurringDone:
+def act_on_recurring(call: ApiCall) -> RecurringDone:
     """Pause, resume, run now or remove a job that recurs."""
-    body, act = call.body, call.view.backend.act_on_recurring
-    return await _done(partial(act, call.queue, body.id, body.action, who_of(call.request), body.reason))
+    body, act = call.body, call.backend.act_on_recurring
+    return _done(lambda: act(call.queue, body.id, body.action, call.who, body.reason))
 
 
 @operation(
@@ -111,16 +108,16 @@ async def act_on_recurring(call: ApiCall) -> RecurringDone:
     refusals=NO_QUEUE,
     examples={"mornings": {"id": "eu", "every": "0 6 * * 1-5", "tz": "Europe/Berlin", "payload": {"of": "eu"}}},
 )
-async def set_recurring(call: ApiCall) -> RecurringDone:
+def set_recurring(call: ApiCall) -> RecurringDone:
     """Have a job recur, or change when it does."""
     options = msgspec.structs.asdict(call.body)
-    return await _done(partial(call.view.backend.set_recurring, call.queue, who=who_of(call.request), **options))
+    return _done(lambda: call.backend.set_recurring(call.queue, who=call.who, **options))
 
 
-async def _done(act: Callable[[], bool]) -> RecurringDone:
+def _done(act: Callable[[], bool]) -> RecurringDone:
     """What the backend has done. Raises Rejected with its reason."""
     try:
-        return RecurringDone(await run_in_threadpool(act))
+        return RecurringDone(act())
     except (BeingResharded, UnknownQueue):
         raise
     except (LowkiqError, ValueError) as error:

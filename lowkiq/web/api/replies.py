@@ -55,7 +55,7 @@ class NodesReply(msgspec.Struct, frozen=True):
     missing: Annotated[list[int], Meta(description="Numbers of N from which no beat comes.")]
     doubled: Annotated[list[int], Meta(description="Numbers that several nodes have: the second stands by.")]
     unowned: Annotated[list[ShardMetrics], Meta(description="Shards with due jobs whose lease nobody has.")]
-    is_well: Annotated[bool, Meta(description="Whether there is no alert at all.")]
+    is_well: Annotated[bool, Meta(description="Whether there is no alert that nobody has acknowledged.")]
     alerts: Annotated[list[Alert], Meta(description="What is wrong with nodes, queues and Redis, the worst first.")]
 
 
@@ -67,10 +67,16 @@ class AlertRow(Alert, frozen=True, kw_only=True):
     text: Annotated[str, Meta(description="`says` and `do` as sentences.")]
 
 
+class AcknowledgedReply(msgspec.Struct, frozen=True):
+    """What was acknowledged."""
+
+    acknowledged: Annotated[int, Meta(ge=0, description="Alerts that were there.")]
+
+
 class AlertsReply(msgspec.Struct, frozen=True):
     """The list that the page, `lowkiq alerts` and the doctor have too."""
 
-    is_well: Annotated[bool, Meta(description="Whether there is no alert at all.")]
+    is_well: Annotated[bool, Meta(description="Whether there is no alert that nobody has acknowledged.")]
     at: Annotated[float, Meta(description="Redis's time.")]
     alerts: Annotated[list[AlertRow], Meta(description="The worst first.")]
 

@@ -8,14 +8,16 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from lowkiq.admin.alerts.acknowledging import MUTED_AT_MOST
 from lowkiq.admin.alerts.alert import Severity
 from lowkiq.admin.jobs.actions import ActionName
+from lowkiq.admin.jobs.deeds import DEEDS
 from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.search import View
-from lowkiq.admin.options import LIVE
 from lowkiq.admin.past.statistics import KEPT_DAYS
 from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.job import LONGEST_TAG
+from lowkiq.options import SETTABLE
 
 #: Jobs on a page, at most.
 MAX_LIMIT: Final = 100
@@ -102,13 +104,26 @@ class PauseRequest(msgspec.Struct, frozen=True):
     ] = 2.0
 
 
-_Option = Annotated[str, Meta(extra_json_schema={"enum": LIVE})]
+class AcknowledgeRequest(msgspec.Struct, frozen=True):
+    """Alerts that somebody has seen."""
+
+    keys: Annotated[list[str], Meta(min_length=1, max_length=500, description="As getAlerts has them.")]
+    seconds: Annotated[
+        Annotated[float, Meta(gt=0, le=MUTED_AT_MOST)] | None,
+        Meta(description="How long they are muted, also if they begin again; null: for as long as each lasts."),
+    ] = None
+    note: Annotated[Annotated[str, Meta(max_length=MOST_WHY)], Meta(description="For all who see it.")] = ""
+
+
+_Option = Annotated[str, Meta(extra_json_schema={"enum": [*SETTABLE]})]
 
 
 class SettingsRequest(msgspec.Struct, frozen=True):
     """Options of a queue that are to be set, or to be those of the code again."""
 
-    set: Annotated[dict[_Option, int | float | str | None], Meta(description=f"Name → value: {', '.join(LIVE)}.")] = {}
+    set: Annotated[
+        dict[_Option, int | float | str | None], Meta(description=f"Name → value: {', '.join(SETTABLE)}.")
+    ] = {}
     unset: Annotated[list[_Option], Meta(max_length=100, description="Names.")] = []
 
 
@@ -164,11 +179,9 @@ class ActionRequest(msgspec.Struct, frozen=True):
     action: Annotated[
         ActionName,
         Meta(
-            description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
-            "blocked: retry, skip (without their oldest payload), bury, delete. Of "
-            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well. Of due "
-            "and blocked: hold, which keeps ids from being run. Of held: release, stop_waiting (of "
-            "jobs that wait for others: they run without those), bury, delete."
+            description="; ".join(
+                f"{name} (of {', '.join(deed.scripts)}): they will {deed.will}" for name, deed in DEEDS.items()
+            )
         ),
     ]
     ids: Annotated[
@@ -177,10 +190,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
     ] = None
     view: Annotated[
         View | None,
-        Meta(
-            description="Where the ids are. Default: due, morgue for revive, blocked for retry and skip, held for "
-            "release and stop_waiting."
-        ),
+        Meta(description="Where the ids are. Default: the first of the views that the action is of."),
     ] = None
     reason: Annotated[
         Annotated[str, Meta(max_length=MOST_WHY)], Meta(description="Of hold: for all who see that they are held.")
@@ -216,6 +226,7 @@ class IncidentsQuery(msgspec.Struct, frozen=True):
     queue: Annotated[Text | None, Meta(description="Only those of a queue.")] = None
     node: Annotated[Text | None, Meta(description="A node's name.")] = None
     kind: Annotated[Text | None, Meta(description="One of the kinds that incidents have.")] = None
+    who: Annotated[Text | None, Meta(description="A part of the name of somebody whose deeds are meant.")] = None
     since: Annotated[Time | None, Meta(description="Unix time.")] = None
     until: Annotated[Time | None, Meta(description="Unix time.")] = None
     cursor: Annotated[Text | None, Meta(description="`next` of the page before.")] = None

@@ -6,14 +6,11 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.resharding import read_progress
-from lowkiq.errors import SettingsError
 from lowkiq.queue.keys import MOST_SHARDS
-from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
-from lowkiq.web.security.guard import who_of
+from lowkiq.web.snapshot import Snapshot
 
 
 class ReshardRequest(msgspec.Struct, frozen=True):
@@ -45,10 +42,10 @@ class ReshardState(msgspec.Struct, frozen=True):
 
 
 @operation("GET", "/api/v1/queues/{queue}/reshard", "getReshard", refusals=NO_QUEUE)
-async def progress(call: ApiCall) -> ReshardState:
+def progress(call: ApiCall, snapshot: Snapshot) -> ReshardState:
     """How far a reshard of a queue is, or how the last one went."""
-    (await call.view.snapshots.get()).row(call.queue)  # there must be one
-    return await run_in_threadpool(_state, call)
+    snapshot.row(call.queue)  # there must be one
+    return _state(call)
 
 
 @operation(
@@ -61,23 +58,14 @@ async def progress(call: ApiCall) -> ReshardState:
     refusals=NO_QUEUE | {409: "It is being given another number of shards just now."},
     examples={"reshard": {"shards": 48}},
 )
-async def reshard(call: ApiCall) -> ReshardState:
+def reshard(call: ApiCall) -> ReshardState:
     """Give a queue another number of shards."""
-    body: ReshardRequest = call.body
-
-    def begin() -> ReshardState:
-        actions, who = call.view.backend.actions(call.queue), who_of(call.request)
-        try:
-            actions.reshard(body.shards, who=who)
-        except SettingsError as error:
-            raise Rejected(400, str(error)) from error
-        return _state(call)
-
-    return await run_in_threadpool(begin)
+    call.backend.actions(call.queue).reshard(call.body.shards, who=call.who)
+    return _state(call)
 
 
 def _state(call: ApiCall) -> ReshardState:
-    found = read_progress(call.view.backend.caller, call.view.backend.namespace, call.queue)
+    found = read_progress(call.backend.caller, call.backend.namespace, call.queue)
     if found is None:
         return ReshardState(None)
     names = [field.name for field in msgspec.structs.fields(ReshardReply)]

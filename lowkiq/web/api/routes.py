@@ -20,9 +20,8 @@ from lowkiq.web.api import (
     recurring,
     resharding,
     tags,
-    tenants,
 )
-from lowkiq.web.api.operation import JSON, ApiCall, operation
+from lowkiq.web.api.operation import JSON, ApiCall, Operation, operation
 from lowkiq.web.api.replies import TokenReply
 from lowkiq.web.security.paths import prefix_of
 from lowkiq.web.view import View
@@ -47,45 +46,11 @@ async def describe(call: ApiCall) -> Response:
     return Response(content, media_type=JSON)
 
 
+#: Those of these rooms, and of this one.
+ROOMS: Final = (monitoring, past, jobs, tags, actions, flow, resharding, recurring, events, prometheus)
 OPERATIONS: Final = (
-    monitoring.stats,
-    monitoring.nodes,
-    monitoring.alerts,
-    monitoring.queues,
-    monitoring.queue,
-    monitoring.owners,
-    monitoring.failures,
-    monitoring.history,
-    past.incidents,
-    past.ask_node,
-    past.hand,
-    past.dumps,
-    past.dump,
-    monitoring.statistics,
-    jobs.jobs,
-    jobs.job,
-    jobs.search,
-    tags.tags,
-    tenants.tenants,
-    actions.act,
-    actions.undo,
-    flow.pause,
-    flow.resume,
-    flow.settings,
-    flow.set_settings,
-    resharding.progress,
-    resharding.reshard,
-    recurring.recurring,
-    recurring.act_on_recurring,
-    recurring.set_recurring,
-    actions.bulks,
-    actions.bulk,
-    actions.stop_bulk,
-    events.events,
-    events.tracked,
-    events.track,
+    *(one for room in ROOMS for one in vars(room).values() if isinstance(one, Operation)),
     token,
-    prometheus.metrics,
     describe,
 )
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from lowkiq.admin.jobs.actions import actions_of
-from lowkiq.admin.jobs.deeds import note_action
+from lowkiq.admin.jobs.deeds import DEEDS
 from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.jobs.states import state_named
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
-from lowkiq.admin.pauses import pause_text
+from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.admin.words import behind_newer, listed, printable, waited_for
 from lowkiq.errors import Refused
-from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, jobs_of
-from lowkiq.web.pages.live import LivePages, page
+from lowkiq.web.pages.action_words import jobs_of
+from lowkiq.web.pages.live import LivePages, Visit, page
 from lowkiq.web.render.templating import as_field, from_field, link
-from lowkiq.web.security.guard import Form, form_of, who_of
+from lowkiq.web.security.guard import Form
 from lowkiq.web.view import View
 
 #: Ids of one selection.
@@ -47,6 +46,8 @@ class Order:
     total: int
     #: Whether the page of the job sent it, and the answer goes there.
     is_of_job: bool
+    #: Why, for people: of what is held it is kept.
+    why: str = ""
 
     @classmethod
     def of(cls, queue: str, form: Form) -> Order:
@@ -69,12 +70,13 @@ class Order:
             is_confirmed=form.get("confirmed") == "1",
             total=int(total) if total.isascii() and total.isdigit() and len(total) < 16 else 0,  # noqa: PLR2004
             is_of_job=form.get("from") == "job" and len(ids) == 1,
+            why=form.get("why", "").strip()[:MOST_WHY],
         )
 
     @property
     def is_harmless(self) -> bool:
         """True when it is done without asking back."""
-        return self.is_of_job and self.action in HARMLESS
+        return self.is_of_job and DEEDS[self.action].is_harmless
 
     @property
     def back(self) -> tuple[str, dict[str, str | None]]:
@@ -90,28 +92,20 @@ def routes(pages: LivePages) -> list[BaseRoute]:
     """The target of the forms."""
     view = pages.view
 
-    async def act(request: Request) -> Response:
-        order = Order.of(await pages.queue_of(request), form_of(request))
-        return await run_in_threadpool(_answer, view, request, order)
+    def undo(visit: Visit) -> Response:
+        queue, form = str(visit.request.path_params["queue"]), visit.form
+        moved = view.backend.actions(queue).undo(form.get("undo", ""), who=visit.who)
+        return visit.go(f"/queues/{queue}", view=state_named(form.get("view", "")), done="undo", moved=moved, of=moved)
 
-    async def undo(request: Request) -> Response:
-        queue, form = str(request.path_params["queue"]), form_of(request)
-        await view.snapshots.get()
-        moved = await run_in_threadpool(_put_back, view, queue, form.get("undo", ""), who_of(request))
-        back = {"view": state_named(form.get("view", "")), "done": "undo", "moved": moved, "of": moved}
-        return RedirectResponse(link(request, f"/queues/{queue}", **back), 303)
-
-    async def track(request: Request) -> Response:
-        queue, form = str(request.path_params["queue"]), form_of(request)
-        await view.snapshots.get()
-        id = from_field(form.get("id", ""))
-        await run_in_threadpool(_track, view, queue, id, is_on=form.get("on") == "1")
-        return RedirectResponse(link(request, f"/queues/{queue}/job", id=id) + "#history", 303)
+    def track(visit: Visit) -> Response:
+        queue, id = str(visit.request.path_params["queue"]), from_field(visit.form.get("id", ""))
+        _track(view, queue, id, is_on=visit.form.get("on") == "1")
+        return visit.go(f"/queues/{queue}/job#history", id=id)
 
     return [
-        Route("/queues/{queue}/track", track, methods=["POST"], name="track"),
-        Route("/queues/{queue}/actions", act, methods=["POST"], name="actions"),
-        Route("/queues/{queue}/undo", undo, methods=["POST"], name="undo"),
+        pages.deed("/queues/{queue}/track", track),
+        pages.deed("/queues/{queue}/actions", lambda visit: _answer(view, visit, Order.of(visit.queue(), visit.form))),
+        pages.deed("/queues/{queue}/undo", undo),
     ]
 
 
@@ -125,31 +119,19 @@ def _track(view: View, queue: str, id: str, *, is_on: bool) -> None:
         raise HTTPException(409, f"{error}.") from None
 
 
-def _put_back(view: View, queue: str, name: str, who: str) -> int:
-    moved = view.backend.actions(queue).undo(name)
-    note_action(view.backend.caller, view.backend.namespace, queue, "undo", moved, moved, who)
-    return moved
-
-
-def _answer(view: View, request: Request, order: Order) -> Response:
+def _answer(view: View, visit: Visit, order: Order) -> Response:
+    path, query = order.back
     if not order.is_all and not order.ids:
-        return _back(request, order, done="nothing")
+        return visit.go(path, **query, done="nothing")
     late = _behind_newer(view, order)
     if not (order.is_confirmed or (order.is_harmless and not late)):
-        return _question(view, request, order, late)
+        return _question(view, visit.request, order, late)
     if order.is_all:
-        bulk = view.bulks.start(order.queue, order.action, order.match, order.total, who_of(request))
-        return RedirectResponse(link(request, f"/bulks/{bulk.id}"), 303)
-    actions, undo = view.backend.actions(order.queue), None
-    if order.action == "delete":
-        deleted = actions.delete_and_keep(order.match.view, order.ids)
-        moved, undo = deleted.moved, deleted.undo
-    else:
-        moved = actions.act(order.action, order.match.view, order.ids, pause_text(who_of(request), ""))
-    note_action(
-        view.backend.caller, view.backend.namespace, order.queue, order.action, len(order.ids), moved, who_of(request)
-    )
-    return _back(request, order, done=order.action, moved=moved, of=len(order.ids), undo=undo)
+        bulk = view.bulks.start(order.queue, order.action, order.match, order.total, visit.who, order.why)
+        return visit.go(f"/bulks/{bulk.id}")
+    actions = view.backend.actions(order.queue)
+    done = actions.do_or_keep(order.action, order.ids, order.match.view, who=visit.who, why=order.why)
+    return visit.go(path, **query, done=order.action, moved=done.moved, of=len(order.ids), undo=done.undo)
 
 
 def _behind_newer(view: View, order: Order) -> str:
@@ -178,7 +160,7 @@ def _question(view: View, request: Request, order: Order, late: str) -> Response
         "confirm.html",
         queue=order.queue,
         order=order,
-        wording=WORDINGS[order.action],
+        deed=DEEDS[order.action],
         count=count,
         jobs=jobs,
         way_back=_way_back(view, order),
@@ -187,6 +169,7 @@ def _question(view: View, request: Request, order: Order, late: str) -> Response
         conditions=_conditions(order.match) if order.is_all else "",
         fields=_fields(order, count),
         named=order.ids[:NAMED],
+        most_why=MOST_WHY,
         unnamed=max(len(order.ids) - NAMED, 0),
         back=link(request, path, **query),
     )
@@ -233,11 +216,6 @@ def _fields(order: Order, count: int) -> list[tuple[str, Any]]:
     given = (("pattern", order.match.pattern), ("error", order.match.error), ("tag", order.match.tag))
     fields += [(name, as_field(text)) for name, text in given if text is not None]
     return fields + [("ids", as_field(id)) for id in order.ids]
-
-
-def _back(request: Request, order: Order, **result: Any) -> Response:
-    path, query = order.back
-    return RedirectResponse(link(request, path, **query, **result), 303)
 
 
 def _optional(form: Form, name: str) -> str | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lowkiq.admin.jobs.bulks import ask_to_stop, read_bulk, read_bulks
-from lowkiq.web.pages.action_words import WORDINGS, jobs_of
+from lowkiq.admin.jobs.deeds import DEEDS
+from lowkiq.web.pages.action_words import jobs_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.templating import link
 from lowkiq.web.view import View
@@ -28,7 +28,6 @@ EXPLAINED = {
 
 
 def build_list(view: View, visit: Visit) -> Mapping[str, Any]:
-    """The list of bulks."""
     return _words() | {"bulks": read_bulks(view.backend.caller, view.backend.namespace) if visit.reads else []}
 
 
@@ -43,13 +42,13 @@ def build_one(view: View, visit: Visit) -> Mapping[str, Any]:
 def stop(view: View) -> Route:
     """The route of the button that stops a bulk."""
 
-    async def stop(request: Request) -> Response:
+    def stop(request: Request) -> Response:
         id = str(request.path_params["id"])
-        await run_in_threadpool(ask_to_stop, view.backend.caller, view.backend.namespace, id)
+        ask_to_stop(view.backend.caller, view.backend.namespace, id)
         return RedirectResponse(link(request, f"/bulks/{id}"), 303)
 
     return Route("/bulks/{id}/stop", stop, methods=["POST"])
 
 
 def _words() -> dict[str, Any]:
-    return {"wordings": WORDINGS, "jobs_of": jobs_of, "kinds": KINDS, "explained": EXPLAINED}
+    return {"deeds": DEEDS, "jobs_of": jobs_of, "kinds": KINDS, "explained": EXPLAINED}

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowkiq.errors import LowkiqError, UnknownQueue
 from lowkiq.log import get_logger
-from lowkiq.redis_url import redact
+from lowkiq.redaction import redact
 from lowkiq.web.pages.live import page
 from lowkiq.web.security.paths import is_for_machines, path_in_view
 from lowkiq.web.view import View
@@ -72,8 +72,7 @@ def respond(view: View, request: Request, problem: Problem) -> Response:
     # Not what was posted: a script that repeated it would act twice.
     returns = problem.is_down and request.method != "POST"
     last = view.snapshots.last
-    heard = {"at": last.at, "ago": view.snapshots.age} if last is not None else None
-    context = {"problem": problem, "returns": returns, "heard": heard}
+    context = {"problem": problem, "returns": returns, "heard_at": last.at if last is not None else None}
     response = page(view, request, "message.html", status_code=problem.status, **context)
     response.headers.update(problem.headers)
     return response

@@ -101,5 +101,4 @@ GLOSSARY: Final = (
 
 
 def build(_: View, visit: Visit) -> Mapping[str, Any]:
-    """The page."""
     return {"glossary": GLOSSARY if visit.is_whole else ()}

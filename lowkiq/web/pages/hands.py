@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.beats.dumps import Dump, read_dump, read_dumps
@@ -16,33 +15,8 @@ from lowkiq.admin.beats.hands import HANDS, HandName, ask, read_hand
 from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.words import age, printable
 from lowkiq.web.pages.live import LivePages, Visit, page
-from lowkiq.web.render.templating import link, query_of
-from lowkiq.web.security.guard import form_of, who_of
 from lowkiq.web.view import View
 
-
-class Wording(NamedTuple):
-    """An action as it is asked back."""
-
-    label: str
-    will: str
-
-
-WORDINGS: Final[Mapping[str, Wording]] = {
-    "quiet": Wording(
-        "Quiet",
-        "It takes no new jobs and goes on with those that run, until somebody resumes it. Its shards' jobs wait.",
-    ),
-    "resume": Wording("Resume", "It takes jobs again."),
-    "restart": Wording(
-        "Restart",
-        "Its supervisor starts a successor beside it. Once that is ready this node hands its shards over and ends. No "
-        "job is lost; one that takes longer than the drain timeout runs again.",
-    ),
-    "dump": Wording(
-        "Dump", "It tells what each of its threads and tasks is doing, without their variables. It goes on working."
-    ),
-}
 NOT_HEARD: Final = (
     "The node does not hear: it may hang, be cut off from Redis, or be older than this view. See its last beat, its "
     "machine, and its log."
@@ -63,33 +37,26 @@ def routes(pages: LivePages) -> list[BaseRoute]:
     """Questions, requests and dumps."""
     view = pages.view
 
-    async def question(request: Request) -> Response:
-        action = _action(query_of(request).get("action", ""))
-        node = await _node(view, request)
+    def question(visit: Visit) -> Response:
+        action, node = _action(visit.query.get("action", "")), _node(visit)
         return page(
-            view,
-            request,
-            "hand_question.html",
-            node=node.node,
-            name=_name(node),
-            action=action,
-            wording=WORDINGS[action],
-            obstacle=_obstacle(node, action),
-        )
+            view, visit.request, "hand_question.html", node=node.node, name=_name(node), action=action,
+            wording=HANDS[action], obstacle=_obstacle(node, action),
+        )  # fmt: skip
 
-    async def act(request: Request) -> Response:
-        action, node, backend = _action(form_of(request).get("action", "")), await _node(view, request), view.backend
-        made = await run_in_threadpool(ask, backend.caller, backend.namespace, node.node, action, who_of(request))
-        return RedirectResponse(link(request, f"/hands/{made.id}"), 303)
+    def act(visit: Visit) -> Response:
+        action, node = _action(visit.form.get("action", "")), _node(visit)
+        made = ask(view.backend.caller, view.backend.namespace, node.node, action, visit.who)
+        return visit.go(f"/hands/{made.id}")
 
-    async def text(request: Request) -> Response:
-        dump, text = await run_in_threadpool(_dump, view, str(request.path_params["id"]))
+    def text(request: Request) -> Response:
+        dump, text = _dump(view, str(request.path_params["id"]))
         disposition = f'attachment; filename="dump-{dump.id}.txt"'
         return PlainTextResponse(text, headers={"Content-Disposition": disposition})
 
     return [
-        Route("/nodes/{node}/actions", question, methods=["GET"]),
-        Route("/nodes/{node}/actions", act, methods=["POST"]),
+        pages.deed("/nodes/{node}/actions", question, "GET"),
+        pages.deed("/nodes/{node}/actions", act),
         pages.route("/hands/{id}", "hand.html", _build_hand),
         pages.route("/dumps", "dumps.html", _build_dumps),
         pages.route("/dumps/{id}", "dump.html", _build_dump),
@@ -109,7 +76,7 @@ def _build_hand(view: View, visit: Visit) -> Mapping[str, Any]:
         explained = f"{printable(request.says[:1].upper() + request.says[1:], 500)}."
     return {
         "hand": request,
-        "wording": WORDINGS[request.action],
+        "wording": HANDS[request.action],
         "name": _name(node) if node else "a node that is gone",
         "stands": state,
         "look": look,
@@ -133,9 +100,9 @@ def _dump(view: View, id: str) -> tuple[Dump, str]:
     return found
 
 
-async def _node(view: View, request: Request) -> NodeHealth:
-    name = str(request.path_params["node"])
-    node = (await view.snapshots.get()).node(name)
+def _node(visit: Visit) -> NodeHealth:
+    name = str(visit.request.path_params["node"])
+    node = visit.snapshot.node(name)
     if node is None:
         raise HTTPException(404, f"There is no node {printable(name, 100)}, or no longer.")
     return node

@@ -20,7 +20,7 @@ PAGE: Final = 100
 LENGTHS: Final[Mapping[str, tuple[str, int]]] = {
     "1h": ("hour", 3_600), "1d": ("day", 86_400), "7d": ("week", 7 * 86_400), "30d": ("30 days", 30 * 86_400),
 }  # fmt: skip
-FILTERS: Final = ("kind", "queue", "node")
+FILTERS: Final = ("kind", "queue", "node", "who")
 
 
 def build(view: View, visit: Visit) -> Mapping[str, Any]:

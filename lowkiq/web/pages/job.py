@@ -10,14 +10,15 @@ from starlette.exceptions import HTTPException
 
 from lowkiq.admin.beats.health import Running, batch_of
 from lowkiq.admin.jobs.actions import actions_of
+from lowkiq.admin.jobs.deeds import DEEDS
 from lowkiq.admin.jobs.finder import FoundJob
 from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.jobs.tracking import Transition
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
-from lowkiq.admin.pauses import Hold
+from lowkiq.admin.pauses import MOST_WHY, Hold
 from lowkiq.admin.why.reasons import Reason, held_text
 from lowkiq.failure import main_line
-from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, result_of, undo_of
+from lowkiq.web.pages.action_words import result_of, undo_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.queue import max_retry_count, when_exhausted
 from lowkiq.web.render import formatting
@@ -88,11 +89,11 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "max_retry_count": max_retry_count(view, visit, queue),
         "when_exhausted": when_exhausted(view, visit, queue),
         "shows_payloads": view.payloads,
-        "wordings": WORDINGS,
-        "harmless": HARMLESS,
+        "deeds": DEEDS,
         "result": result_of(visit.query),
         "undo": undo_of(visit.query),
         "undo_seconds": KEPT_SECONDS,
+        "most_why": MOST_WHY,
     }
 
 
@@ -167,4 +168,4 @@ def _of_place(job: JobPreview, running: Running | None) -> Iterator[Event]:
         case "claim":
             yield Event(job.at, "due, and claimed since")
             if running is not None:
-                yield Event(running.node.beat_at - running.thread.seconds, "its performing began")
+                yield Event(running.node.beat_at - running.thread.seconds, "started")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lowkiq.admin.jobs.actions import actions_of
+from lowkiq.admin.jobs.deeds import DEEDS
 from lowkiq.admin.jobs.failures import ErrorGroup
 from lowkiq.admin.jobs.finder import LONGEST
 from lowkiq.admin.jobs.previews import Page, Previews
@@ -20,7 +21,7 @@ from lowkiq.admin.jobs.tenants import TenantBacklog
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.words import printable
 from lowkiq.failure import main_line
-from lowkiq.web.pages.action_words import WORDINGS, result_of, undo_of
+from lowkiq.web.pages.action_words import result_of, undo_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.running import SHOWN, running_jobs
 from lowkiq.web.render.templating import from_field
@@ -104,7 +105,6 @@ class Filter:
         return self.reverse != self.state.is_reverse
 
     def read(self, previews: Previews) -> Page:
-        """The page of jobs."""
         low, high = (None, self.start) if self.goes_down else (self.start, None)
         return previews.page(
             self.view, cursor=self.cursor, limit=JOBS, pattern=self.pattern, error=self.error,
@@ -115,8 +115,6 @@ class Filter:
 
 @dataclass(frozen=True)
 class ListedJob:
-    """A job in a list."""
-
     job: JobPreview
     #: The first line of its error, else the beginning of its lowest payload, as far as those may be shown.
     preview: str
@@ -154,7 +152,7 @@ def jobs_of(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "most_groups": GROUPS,
         "flying": running_jobs(previews, visit.snapshot, queue) if previews and is_running else [],
         "most_flying": SHOWN,
-        "wordings": WORDINGS,
+        "deeds": DEEDS,
         "buttons": () if view.read_only else actions_of(found.view),
         "result": result_of(visit.query),
         "undo": None if view.read_only else undo_of(visit.query),

@@ -26,13 +26,14 @@ import redis
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from lowkiq import clock
 from lowkiq.admin.words import printable
 from lowkiq.web.render.templating import environment, link, query_of
 from lowkiq.web.security.access import CALLER
+from lowkiq.web.security.guard import READ_ONLY, Form, form_of, who_of
 from lowkiq.web.snapshot import PATIENCE, STALE, TICK_PATIENCE, Snapshot, seen
 from lowkiq.web.view import View
 
@@ -76,17 +77,25 @@ class Visit:
         """True when a person opened the page."""
         return self.pace == "whole"
 
+    @property
+    def form(self) -> Form:
+        return form_of(self.request)
+
+    @property
+    def who(self) -> str:
+        return who_of(self.request)
+
     def queue(self) -> str:
         """The queue named in the address. Raises HTTPException when there is none of that name."""
-        return queue_in(self.snapshot, self.request)
+        name = str(self.request.path_params["queue"])
+        if name not in self.snapshot.queues:
+            raise HTTPException(404, f"There is no queue {printable(name, 100)}.")
+        return name
 
-
-def queue_in(snapshot: Snapshot, request: Request) -> str:
-    """The queue named in an address. Raises HTTPException when there is none of that name."""
-    name = str(request.path_params["queue"])
-    if name not in snapshot.queues:
-        raise HTTPException(404, f"There is no queue {printable(name, 100)}.")
-    return name
+    def go(self, path: str, /, **query: Any) -> Response:
+        """Has the browser go there once a deed is done."""
+        path, mark, fragment = path.partition("#")
+        return RedirectResponse(link(self.request, path, **query) + mark + fragment, 303)
 
 
 #: Makes what the template of a page is given; it may read from Redis, and runs in a thread.
@@ -100,13 +109,25 @@ class LivePages:
         self.view = view
         self._parts = _Shared()
 
-    async def queue_of(self, request: Request) -> str:
-        """The queue named in an address. Raises HTTPException when there is none of that name."""
-        return queue_in(await self.view.snapshots.get(), request)
+    def question(self, path: str, ask: Callable[[Visit], Response]) -> Route:
+        """The route of a question before a deed, which may read from Redis."""
+
+        def answer(visit: Visit) -> Response:
+            if self.view.read_only:
+                raise HTTPException(403, READ_ONLY)
+            return ask(visit)
+
+        return self.deed(path, answer, "GET")
+
+    def deed(self, path: str, act: Callable[[Visit], Response], method: str = "POST") -> Route:
+        """The route of what a form asks for. It runs in a thread."""
+
+        async def answer(request: Request) -> Response:
+            return await run_in_threadpool(act, Visit(request, await self.view.snapshots.get(), "whole"))
+
+        return Route(path, answer, methods=[method])
 
     def route(self, path: str, template: str, build: Builder) -> Route:
-        """The route of a page."""
-
         async def answer(request: Request) -> Response:
             began, snapshots = clock.monotonic(), self.view.snapshots
             pace = PACES.get(request.headers.get(HEADER, ""), "tick")
@@ -171,7 +192,6 @@ class _Shared:
 
 
 def page(view: View, request: Request, template: str, *, status_code: int = 200, **context: Any) -> Response:
-    """A whole page."""
     return HTMLResponse(render(view, request, template, **context), status_code)
 
 
@@ -194,6 +214,9 @@ def render(view: View, request: Request, template: str, *, live: bool = False, *
         caller = request.scope.get(CALLER)
         # Somebody who is not in, as on the page for signing in, has nowhere to go.
         frame["is_in"] = caller is not None
+        # Of a page that shows nothing live its header does, as far as it is known just now.
+        last = view.snapshots.last if caller is not None and view.snapshots.age <= STALE else None
+        frame["last_alerts"] = last.alerts if last else None
         frame["signed_in"] = caller is not None and caller.kind == "session"
         theme = request.cookies.get(THEME)
         frame["theme"] = theme if theme in THEMES else ""

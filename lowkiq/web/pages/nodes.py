@@ -147,7 +147,6 @@ class _Leases:
                 to.setdefault(row.queue, []).append(row.shard)
 
     def owned(self, node: NodeHealth) -> ShardNumbers:
-        """The shards that are a node's."""
         found = {queue: list(shards) for queue, shards in self._owned.get(node.node, {}).items()}
         for queue, shards in node.owned.items():
             unread = [shard for shard in shards if (queue, shard) not in self._owners]

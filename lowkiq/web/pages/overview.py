@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lowkiq.admin.past.history import TOTAL, read_history
 from lowkiq.admin.words import age
-from lowkiq.redis_url import redact
+from lowkiq.redaction import redact
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.statistics import marked
 from lowkiq.web.render.charts import charts_of, span_of
@@ -24,6 +24,8 @@ COLUMNS: Final[Mapping[str, Callable[[QueueRow], Any]]] = {
     "scheduled": lambda row: row.metrics.scheduled,
     "running": lambda row: row.metrics.busy,
     "retrying": lambda row: row.metrics.retries,
+    "blocked": lambda row: row.metrics.blocked,
+    "held": lambda row: row.metrics.held,
     "morgue": lambda row: row.metrics.morgue_length,
     "lag": lambda row: row.metrics.lag,
     "pushed": lambda row: row.rates.pushed,
@@ -70,7 +72,6 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "rows": sort.rows(snapshot),
         "address": {name: visit.query.get(name) for name in ("span", "sort", "reverse")},
         "redis_url": "" if view.app.settings.redis else redact(view.app.settings.redis_url),
-        "oldest": _oldest(snapshot),
         "unowned": Counter(shard.queue for shard in snapshot.nodes.unowned),
         "slowest": _slowest(snapshot),
         "span": span,
@@ -86,16 +87,7 @@ def _calm(snapshot: Snapshot) -> str:
     return f"Nothing is wrong: {counts}, every node heard in the last {heard}"
 
 
-def _oldest(snapshot: Snapshot) -> dict[str, float]:
-    """Queue → seconds until its oldest job is due (negative: late), where something is queued."""
-    oldest: dict[str, float] = {}
-    for shard in snapshot.shards:
-        if shard.due_in is not None:
-            oldest[shard.queue] = min(oldest.get(shard.queue, shard.due_in), shard.due_in)
-    return oldest
-
-
 def _slowest(snapshot: Snapshot) -> str:
-    """The queue with the highest lag, if any job is late by a second."""
-    late = [(metrics.lag, queue) for queue, metrics in snapshot.queues.items() if metrics.lag >= 1]
-    return max(late)[1] if late else ""
+    """The queue with the lag of all, if any job is late by a second."""
+    lag = snapshot.total.lag
+    return next((queue for queue, metrics in snapshot.queues.items() if metrics.lag == lag >= 1), "")

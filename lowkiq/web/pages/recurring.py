@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.admin.words import printable
 from lowkiq.errors import LowkiqError, SettingsError, short
 from lowkiq.recurrence import BACKLOG, Rule
 from lowkiq.web.backend import RecurringAction
-from lowkiq.web.pages.hands import Wording
 from lowkiq.web.pages.live import LivePages, Visit, page
-from lowkiq.web.render.templating import from_field, link, query_of
-from lowkiq.web.security.guard import READ_ONLY, form_of, who_of
+from lowkiq.web.render.templating import from_field
 from lowkiq.web.view import View
 
 #: Jobs that the page shows: those that run next.
 SHOWN: Final = 200
+
+
+class Wording(NamedTuple):
+    """An action as it is asked back."""
+
+    label: str
+    will: str
 
 
 #: What a page asks: actions, and the change of a rule.
@@ -47,29 +49,25 @@ def routes(pages: LivePages) -> list[BaseRoute]:
     """The page, the questions and the deeds."""
     view = pages.view
 
-    async def question(request: Request) -> Response:
-        if view.read_only:
-            raise HTTPException(403, READ_ONLY)
-        query = query_of(request)
-        return await _ask(pages, request, _action(query.get("action", "")), from_field(query.get("id", "")))
+    def question(visit: Visit) -> Response:
+        return _ask(view, visit, _action(visit.query.get("action", "")), from_field(visit.query.get("id", "")))
 
-    async def deed(request: Request) -> Response:
-        queue, form, who = await pages.queue_of(request), form_of(request), who_of(request)
+    def deed(visit: Visit) -> Response:
+        queue, form = visit.queue(), visit.form
         action, id = _action(form.get("action", "")), from_field(form.get("id", ""))
-        why = form.get("reason", "")[:MOST_WHY]
         try:
             if action == "set":
-                await run_in_threadpool(partial(view.backend.set_recurring, queue, id, who=who, **_rule_in(form)))
+                view.backend.set_recurring(queue, id, who=visit.who, **_rule_in(form))
             else:
-                await run_in_threadpool(view.backend.act_on_recurring, queue, id, action, who, why)
+                view.backend.act_on_recurring(queue, id, action, visit.who, form.get("reason", "")[:MOST_WHY])
         except (LowkiqError, ValueError) as error:
-            return await _ask(pages, request, action, id, str(error))
-        return RedirectResponse(link(request, "/recurring"), 303)
+            return _ask(view, visit, action, id, str(error))
+        return visit.go("/recurring")
 
     return [
         pages.route("/recurring", "recurring.html", build),
-        Route("/queues/{queue}/recurring", question, methods=["GET"]),
-        Route("/queues/{queue}/recurring", deed, methods=["POST"]),
+        pages.question("/queues/{queue}/recurring", question),
+        pages.deed("/queues/{queue}/recurring", deed),
     ]
 
 
@@ -82,22 +80,19 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     return {"queue": queue, "jobs": jobs, "count": count, "shown": SHOWN}
 
 
-async def _ask(pages: LivePages, request: Request, action: Asked, id: str, error: str = "") -> Response:
-    queue, form = await pages.queue_of(request), form_of(request)
-    rule: Mapping[str, str] = {}
+def _ask(view: View, visit: Visit, action: Asked, id: str, error: str = "") -> Response:
+    queue, rule = visit.queue(), dict[str, str]()
     if action == "set":
         try:
-            known = await run_in_threadpool(pages.view.backend.rule_of, queue, id)
+            known = view.backend.rule_of(queue, id)
         except (LowkiqError, ValueError) as refusal:
             known, error = None, error or str(refusal)
         # What somebody has just typed is shown again.
-        rule = {**_fields(known), **form}
-    told = page(
-        pages.view, request, "recurring_question.html", queue=queue, id=id, action=action, rule=rule,
-        wording=WORDINGS[action], most=MOST_WHY, error=error,
+        rule = {**_fields(known), **visit.form}
+    return page(
+        view, visit.request, "recurring_question.html", status_code=400 if error else 200, queue=queue, id=id,
+        action=action, rule=rule, wording=WORDINGS[action], most=MOST_WHY, error=error,
     )  # fmt: skip
-    told.status_code = 400 if error else 200
-    return told
 
 
 def _fields(rule: Rule | None) -> dict[str, str]:

@@ -16,8 +16,6 @@ SHOWN: Final = 100
 
 @dataclass(frozen=True)
 class JobInFlight:
-    """A job in flight."""
-
     job: JobPreview
     node: str
     state: str

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from lowkiq.admin.jobs.finder import LONGEST, Findings
+from lowkiq.admin.jobs.finder import LONGEST, RUNNING, Findings
 from lowkiq.admin.jobs.search import is_glob
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.templating import link
@@ -29,6 +29,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "rows": list(zip(found.jobs, view.backend.reasons(visit.snapshot.around, found.jobs), strict=True)),
         "is_pattern": is_pattern,
         "queues": len(visit.snapshot.queues),
+        "running": RUNNING,
         "beginning": f"{text[: LONGEST - 1]}*",
         "next": found.next,
         "scanned": found.scanned,

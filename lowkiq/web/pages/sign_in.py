@@ -36,7 +36,7 @@ def routes(view: View) -> list[BaseRoute]:
             return await _enter(view, request, target, token=query["token"])
         if not view.access.can_sign_in or view.access.caller_by_session(session):
             return RedirectResponse(prefix_of(request.scope) + target, 303)
-        response = _form(view, request, target)
+        response = _form(view, request, target, dropped=query.get("dropped") == "1")
         if request.headers.get("sec-fetch-site") == "cross-site" and _AGAIN not in query:
             # A browser that follows a link from a chat comes without the cookie, as it is a strict one; coming again
             # from this page, it brings it. Once only: this must not go in circles.
@@ -79,7 +79,7 @@ async def _enter(
     return response
 
 
-def _form(view: View, request: Request, target: str, *, wrong: bool = False) -> Response:
+def _form(view: View, request: Request, target: str, *, wrong: bool = False, dropped: bool = False) -> Response:
     credentials = view.access.credentials
     return page(
         view,
@@ -88,6 +88,7 @@ def _form(view: View, request: Request, target: str, *, wrong: bool = False) -> 
         status_code=401 if wrong else 200,
         next=target,
         wrong=wrong,
+        dropped=dropped,
         is_made=view.access.is_made,
         by_token=credentials.token is not None,
         by_password=credentials.user is not None,

@@ -84,8 +84,8 @@ def _charts(past: Sequence[Statistics], days: int, today: int, incidents: Sequen
 
     def chart(title: str, lengths: Sequence[Lengths | None]) -> Chart:
         lines = [
-            Line("half within", "c1", [one.p50 if one else None for one in lengths]),
-            Line("95 % within", "c3", [one.p95 if one else None for one in lengths]),
+            Line("p50", "c1", [one.p50 if one else None for one in lengths]),
+            Line("p95", "c3", [one.p95 if one else None for one in lengths]),
         ]
         times = [float((number + 1) * DAY) for number in numbers]
         return Chart(title, lines, times, start, days * DAY, DAY, short_seconds, _mark, _top, incidents)

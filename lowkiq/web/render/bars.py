@@ -57,7 +57,6 @@ class Bars(NamedTuple):
 
     @property
     def svg(self) -> Markup:
-        """The drawing."""
         label = Markup("<title>{}</title><desc>{}</desc>").format(self.title, self.description)
         most, width = max((bar.count for bar in self.bars), default=1), WIDTH / max(len(self.bars), 1)
         drawn = Markup("").join(self._drawn(at, bar, width, most) for at, bar in enumerate(self.bars))

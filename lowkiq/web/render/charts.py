@@ -106,7 +106,6 @@ class Chart:
 
     @property
     def svg(self) -> Markup:
-        """The drawing."""
         label = Markup("<title>{}</title><desc>{}</desc>").format(self.title, self.description)
         parts = [*self._grid(), *self._marks(), *map(self._drawn, reversed(self.lines)), *self._columns()]
         return Markup(

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 
 from lowkiq.admin import words
+from lowkiq.admin.alerts.acknowledging import by_whom
 from lowkiq.version import VERSION
 from lowkiq.web.render import formatting, times
 from lowkiq.web.render.charts import SPAN_WORDS
@@ -38,7 +39,7 @@ def environment() -> Environment:
     )
     made.filters.update(inspect.getmembers(words, inspect.isfunction), field=as_field)
     made.filters.update(inspect.getmembers(formatting, inspect.isfunction))
-    made.filters.update(time=times.time, clock=times.clock, timed=times.timed)
+    made.filters.update(by_whom=by_whom, time=times.time, clock=times.clock, timed=times.timed)
     made.globals.update(version=VERSION, percent=formatting.percent, nothing=formatting.NOTHING, spans=SPAN_WORDS)
     return made
 

@@ -32,8 +32,6 @@ _KEY_ROUNDS: Final = 100_000
 
 @dataclass(frozen=True)
 class Caller:
-    """An authenticated caller."""
-
     #: "bearer", "basic", "session", "anyone", or "django", whose own view has let it in.
     kind: str
     #: Binds write tokens, so that one session's does not serve another.
@@ -103,7 +101,6 @@ class Access:
         )
 
     def caller_by_header(self, authorization: str) -> Caller | None:
-        """The caller that an Authorization header authenticates."""
         scheme, _, value = authorization.partition(" ")
         value = value.strip()
         if scheme.lower() == "bearer":
@@ -116,7 +113,6 @@ class Access:
         return Caller("basic", name=user if is_user else "token") if is_user or is_token else None
 
     def caller_by_session(self, cookie: str) -> Caller | None:
-        """The caller that a session cookie authenticates."""
         match = re.fullmatch(r"(\d{1,12})\.([0-9a-f]{32})\.([0-9a-f]{64})", cookie, re.ASCII)
         if match is None:
             return None

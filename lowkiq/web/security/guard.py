@@ -22,6 +22,7 @@ from lowkiq.log import get_logger
 from lowkiq.web.security.access import CALLER, Access, Caller, is_loopback_host
 from lowkiq.web.security.guesses import Guesses
 from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, is_for_machines, path_in_view, prefix_of, sign_in_url
+from lowkiq.web.security.proxies import Proxies
 
 logger = get_logger()
 
@@ -95,12 +96,14 @@ class Guard:
         read_ended: Callable[[], Iterable[str]],
         *,
         read_only: bool,
+        proxies: Proxies,
     ) -> None:
         self.app = app
         self._access = access
         self._guesses = guesses
         self._read_ended = read_ended
         self._read_only = read_only
+        self._proxies = proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -131,7 +134,7 @@ class Guard:
         access = self._access
         if access.no_auth:
             # An application around the view may have said who it is.
-            return request.scope.get(CALLER) or Caller("anyone", name=_name_by_proxy(request))
+            return request.scope.get(CALLER) or Caller("anyone", name=_name_by_proxy(request, self._proxies))
         cookie = request.cookies.get(access.cookie_name, "")
         if access.caller_by_session(cookie):
             await access.ended.refresh(self._read_ended)
@@ -178,13 +181,17 @@ class Guard:
         return replay(body, request.receive)
 
 
-def _name_by_proxy(request: Request) -> str:
+def _name_by_proxy(request: Request, proxies: Proxies) -> str:
     """
-    The name that a proxy tells, with how it is told: where none does, whoever sends the header may say anything.
+    The name that a proxy tells, if that is one that is believed; where nobody has said which are, with how it is told:
+    whoever sends the header may say anything then.
     """
+    if proxies and not proxies.has(client_of(request)):
+        return ""
     for header in _USER_HEADERS:
         if values := [value.strip() for value in request.headers.getlist(header) if value.strip()]:
-            return f"{printable(values[-1].encode('latin-1').decode(errors='backslashreplace'), 100)} by {header}"
+            name = printable(values[-1].encode("latin-1").decode(errors="backslashreplace"), 100)
+            return name if proxies else f"{name} by {header}"
     return ""
 
 

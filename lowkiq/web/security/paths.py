@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.types import Scope
@@ -14,6 +14,8 @@ SIGN_OUT: Final = "/sign-out"
 
 #: A path of the view, maybe with a query: one slash, then what can't be taken for a host, a scheme or a header's end.
 _NEXT: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
+#: Ends of addresses that only take posts.
+_DEEDS: Final = re.compile(r"(/queues/[^/]+|/bulks/[^/]+)/(?:actions|undo|track|stop)")
 
 
 def prefix_of(scope: Scope) -> str:
@@ -40,13 +42,21 @@ def is_for_machines(scope: Scope) -> bool:
 
 
 def sign_in_url(request: Request) -> str:
-    """The sign-in page, which returns to the page that was asked for, if it was one."""
+    """The sign-in page, which returns to the page that was asked for, or from which something was to be done."""
     prefix = prefix_of(request.scope)
-    if request.method == "POST":
-        return f"{prefix}{SIGN_IN}"
     query = request.scope["query_string"].decode("latin-1")
-    wanted = checked_next(quote(path_in_view(request.scope)) + (f"?{query}" if query else ""))
-    return f"{prefix}{SIGN_IN}" if wanted == "/" else f"{prefix}{SIGN_IN}?next={quote(wanted, safe='/')}"
+    wanted = quote(path_in_view(request.scope)) + (f"?{query}" if query else "")
+    is_dropped = request.method == "POST" and path_in_view(request.scope) != SIGN_OUT
+    if request.method == "POST":
+        # A question is the answer to a post: its address is no page's, but what is before that is one.
+        sent = urlsplit(request.headers.get("referer", ""))
+        path = sent.path.removeprefix(prefix)
+        is_deed = _DEEDS.fullmatch(path)
+        wanted = is_deed[1] if is_deed else path + (f"?{sent.query}" if sent.query else "")
+    wanted = checked_next(wanted)
+    given = {"next": wanted} if wanted != "/" else {}
+    given |= {"dropped": "1"} if is_dropped else {}
+    return f"{prefix}{SIGN_IN}" + (f"?{urlencode(given, safe='/', quote_via=quote)}" if given else "")
 
 
 def checked_next(path: str) -> str:

@@ -527,3 +527,19 @@ function copyOld(text) {
   field.remove();
   return isDone;
 }
+
+// ── Undo: how long it can still be asked for, also when the page is opened again ──
+
+const left = document.querySelector("[data-left]");
+if (left) {
+  const form = left.closest("form"), key = `lowkiq undo ${form.elements.undo.value}`;
+  const until = Number(sessionStorage.getItem(key)) || Date.now() + 1000 * Number(left.dataset.left);
+  sessionStorage.setItem(key, until);
+  const count = () => {
+    const seconds = Math.ceil((until - Date.now()) / 1000);
+    left.textContent = Math.max(seconds, 0);
+    if (seconds <= 0) { clearInterval(counting); form.closest(".toast").classList.remove("toast"); form.remove(); }
+  };
+  const counting = setInterval(count, 1000);
+  count();
+}

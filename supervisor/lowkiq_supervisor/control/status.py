@@ -122,7 +122,6 @@ class Report:
 
 
 def _why(slot: Slot, now: float) -> str | None:
-    """The reason why it is where it is."""
     if slot.start_at is not None and slot.failures:
         wait = max(0.0, slot.start_at - now)
         return f"try {slot.history.failures + 1} in {wait:.0f} s: {slot.why}"

@@ -32,7 +32,6 @@ class OnExit:
     end_hooks: EndHooks
 
     def __call__(self, slot: Slot, end: End, child: Child) -> None:
-        """The slot is empty."""
         if child.page is not None:
             self.bulletins.died((slot.beside or slot).dead_nodes[-1])
         facts: dict[str, object] = {

@@ -24,8 +24,6 @@ MOST_REST = 4096
 
 
 class Beat(NamedTuple):
-    """One line."""
-
     state: str
     busy: int = 0
     jobs: int = 0

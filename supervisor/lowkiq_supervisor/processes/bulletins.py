@@ -42,7 +42,6 @@ class Bulletins:
 
     @property
     def recent(self) -> list[DeadNode]:
-        """The recent deaths."""
         now = time.monotonic()
         return [dead for until, dead in self._dead if until > now]
 

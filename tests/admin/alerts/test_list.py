@@ -18,7 +18,7 @@ from lowkiq.admin.beats.health import NodeHealth, ThreadHealth
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import ShardMetrics, by_queue
 from lowkiq.admin.past.history import Point, read_milestones
-from lowkiq.admin.pauses import Pause
+from lowkiq.admin.pauses import Hold, Pause
 from lowkiq.admin.resharding import Resharding
 from lowkiq.admin.why.reasons import Reason
 from lowkiq.queue.keys import history as history_key
@@ -97,6 +97,7 @@ def large(beats: int) -> NodeHealth:
 RETIRES = node(node="host:2:x", pid=2, state="retiring", threads=[busy(40.0)], owned={})
 LOSS = Loss(AT - 43, 4_680, 1_480, 2, ["mail"], AT - 40)
 
+HELD, GATHERS = Hold(AT - 7_200, "ann", "a customer called", id="17"), Hold(AT - 60, id="42")
 #: Kind → what makes it, what ends it, its severity, since when it is known without a note, and words of what it says.
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[str, ...]]] = {
     "emptied": ({"nodes": [node()], "loss": LOSS}, {"loss": None}, "bad", AT - 40,
@@ -140,6 +141,10 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                        ("70 jobs of q went to the morgue in the last 59 min", "it still grows: 70", "revive")),
     "paused": ({"nodes": [node()], "shards": (PAUSED,)}, {}, "warn", AT - 400,
                ("Queue q is paused by ann: we count; 3 jobs queued; 1 still in hand", "lowkiq resume q")),
+    "held": ({"nodes": [node()], "holds": {"q": [(HELD, 0), (GATHERS, 525)]}},
+             {"holds": {"q": [(msgspec.structs.replace(HELD, since=AT - 3_500), 100)]}}, "warn", None,
+             ("2 ids of q are held: 17 for 2 h by ann: a customer called; 525 payloads wait in 42",
+              "lowkiq let-go q ID")),
     "unsent": ({"nodes": [node()], "shards": (shard(unsent_since=AT - 50),)}, {"shards": (shard(unsent_since=AT - 9),)},
                "bad", AT - 20, ("What follows from jobs of q has waited for 50 s", "`letters_wait`")),
     "recurring": ({"nodes": [node()], "shards": (shard(fires_at=AT - 90),)}, {"shards": (shard(fires_at=AT + 5),)},

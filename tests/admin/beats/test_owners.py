@@ -40,7 +40,7 @@ PLACED = {("q", 0): Placement(A, 880.0, 0.93)}
 #: Why → the nodes, facts of the shard, placements, the target's host, and what is said.
 TABLE: dict[str, tuple[list[NodeHealth], dict[str, Any], Any, str | None, str]] = {
     "share": ([sharing()], {}, None, "host", "its share"),
-    "load": ([sharing()], {}, PLACED, "host", "moved here 2 min ago for its load: it kept 0.9 threads busy"),
+    "load": ([sharing()], {}, PLACED, "host", "moved here to balance, 2 min ago"),
     "number": ([node()], {}, None, "host", "by its number, 0 of 1, or a build_splitter"),
     "handover": ([sharing(**FOSTERED), waiting()], {"busy": 2}, None, "far",
                  "it goes to node 0 on far when its jobs in hand end"),
@@ -91,7 +91,7 @@ def test_the_command_line_tells_it(app: Lowkiq, monkeypatch: pytest.MonkeyPatch)
     rows = msgspec.json.decode(told.output, type=list[Owner])
     assert rows[0].owner and (rows[0].owner.node, rows[0].why) == (A, "load")
     table = CliRunner().invoke(cli, ["owners"])
-    assert table.exit_code == 0 and "node 0 on host" in table.output and "for its load" in table.output
+    assert table.exit_code == 0 and "node 0 on host" in table.output and "to balance" in table.output
     unknown = CliRunner().invoke(cli, ["owners", "no"])
     assert unknown.exit_code == 2 and "no" in unknown.output
 
@@ -101,7 +101,7 @@ def test_a_shard_of_a_queue_that_was_resharded_has_its_own_reason() -> None:
     placed = {("q@2", 0): Placement(A, 880.0, 0.93)}
     rows = [shard(generation=1), shard(generation=2)]
     old, new = owners_of([sharing()], rows, placed, 1_000.0)
-    assert (new.why, new.says) == ("load", "moved here 2 min ago for its load: it kept 0.9 threads busy")
+    assert (new.why, new.says) == ("load", "moved here to balance, 2 min ago")
     assert (old.why, old.target, old.says) == ("handover", None, "its jobs are being moved to other shards")
     (alone,) = owners_of([sharing()], rows[1:], {("q", 0): placed["q@2", 0]}, 1_000.0)
     assert alone.why == "share", "a placement of before is over"

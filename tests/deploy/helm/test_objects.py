@@ -183,6 +183,10 @@ FACTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
             for host in ("jobs.example.com", "*.example.org")
         ],
     }),
+    "and that below a path, which its links begin with": (
+        {**WORLD, "web": {**WORLD["web"], "ingress": {**WORLD["web"]["ingress"], "path": "/lowkiq"}}},
+        {"Deployment env.LOWKIQ_WEB_ROOT_PATH": "/lowkiq"},
+    ),
     "Prometheus shows the token": (WORLD, {
         "ServiceMonitor apiVersion": "monitoring.coreos.com/v1",
         "ServiceMonitor metadata.labels.release": "prometheus",

@@ -186,7 +186,6 @@ def test_with_the_same_number_twice_the_second_stands_by_and_takes_over(shop: Sh
         wait_until(lambda: len(shop.pids_of("before")) == 1, "the first job")
         with shop.supervise(*number, state_dir="second", **lease).ready(1) as second:
             wait_until(lambda: status(shop, "second")["nodes"][0]["waits"] > 0, "the second to say that it stands by")
-            assert second.events("standing_by"), "the log says so too, and for whom"
             shop.push("while")
             wait_until(lambda: len(shop.pids_of("while")) == 1, "the second job")
             assert shop.pids_of("while") == [first.pid("node 0/1")]

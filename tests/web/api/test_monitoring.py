@@ -149,3 +149,15 @@ def test_a_dead_redis_is_an_error_in_json_and_the_api_recovers(own_redis_server,
     own_redis_server.start()
     wait_until(lambda: browser.get("/api/v1/stats").status_code == 200)
     app.close()
+
+
+def test_alerts_are_acknowledged_and_told_last(api, driver):
+    driver.actions.pause("we count", who="ann")
+    before = api.get("alerts")
+    (key,) = [alert["key"] for alert in before["alerts"] if alert["kind"] == "paused"]
+    body = {"keys": [key, "late queue:gone"], "seconds": 7_200, "note": "until noon"}
+    assert api.post("alerts/acknowledge", body) == {"acknowledged": 1}
+    wait_until(lambda: api.get("alerts")["alerts"][-1]["acknowledged"])
+    last = api.get("alerts")["alerts"][-1]
+    assert (last["key"], last["acknowledged"]["note"]) == (key, "until noon")
+    assert api.post("alerts/acknowledge", {"keys": []}, 400)["error"]

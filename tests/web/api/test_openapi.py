@@ -27,6 +27,7 @@ REQUESTS = {
     "getStats": ("/api/v1/stats", None),
     "getNodes": ("/api/v1/nodes", None),
     "getAlerts": ("/api/v1/alerts?severity=bad", None),
+    "acknowledgeAlerts": ("/api/v1/alerts/acknowledge", {"keys": ["paused:q"], "seconds": 60}),
     "getQueues": ("/api/v1/queues", None),
     "getQueue": ("/api/v1/queues/q?errors=1", None),
     "getOwners": ("/api/v1/queues/q/owners", None),

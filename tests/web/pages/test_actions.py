@@ -8,11 +8,12 @@ from collections.abc import Callable
 from urllib.parse import urlencode
 
 import httpx
+import msgspec
 import pytest
 from starlette.applications import Starlette
 
 from lowkiq import Lowkiq
-from lowkiq.admin.jobs.bulks import new_bulk
+from lowkiq.admin.jobs.bulks import new_bulk, save
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.queue.shard import Exhausted
@@ -176,6 +177,19 @@ def test_a_running_bulk_can_be_stopped(browser: Browser, driver: ShardDriver, ap
     page = read(browser, f"/bulks/{bulk.id}")
     assert "stopping It ends after the step that it is at." in page.text
     assert not page.all("button", form="stop")
+
+
+def test_a_bulk_whose_jobs_went_meanwhile_is_done_and_not_full(browser: Browser, app: Lowkiq) -> None:
+    namespace = app.settings.namespace
+    bulk = new_bulk(app.caller, namespace, "q", "bury", Match("due"), 29)
+    save(app.caller, namespace, msgspec.structs.replace(bulk, state="done"))
+    for path in (f"/bulks/{bulk.id}", "/bulks"):
+        (bar,) = read(browser, path).all("progress")
+        assert (bar["value"], bar["max"]) == ("0", "29")
+    assert "0 of 29: the others were there no longer" in read(browser, f"/bulks/{bulk.id}").text
+    save(app.caller, namespace, msgspec.structs.replace(bulk, state="done", total=0))
+    (bar,) = read(browser, f"/bulks/{bulk.id}").all("progress")
+    assert (bar["value"], bar["max"]) == ("1", "1")
 
 
 def test_a_bulk_of_nothing_has_no_button(browser: Browser) -> None:

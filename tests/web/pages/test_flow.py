@@ -95,6 +95,22 @@ def test_an_id_is_held_and_released_from_its_page(browser: Browser, driver: Shar
     assert not driver.look().holds()
 
 
+def test_who_holds_says_why(browser: Browser, driver: ShardDriver) -> None:
+    page = read(browser, "/queues/q/job?id=a")
+    assert page.all("input", name="why")
+    fields = ("token", token_of(browser, "/queues/q/job?id=a")), ("action", "hold"), ("view", "due")
+    submit(browser, "/queues/q/actions", *fields, ("from", "job"), ("ids", "a"), ("why", " a customer called "))
+    assert "by anyone at 127.0.0.1: a customer called" in read(browser, "/queues/q/job?id=a").text
+    driver.push_all(("b",), ("c",), ("d",))
+    asked = submit(browser, "/queues/q/actions", *fields, ("ids", "b"), ("ids", "c"))
+    assert 'name="why"' in asked.text
+    submit(browser, "/queues/q/actions", *fields, ("ids", "b"), ("confirmed", "1"), ("why", "stock-taking"))
+    assert "stock-taking" in read(browser, "/queues/q/job?id=b").text
+    all_of = ("all", "1"), ("total", "9"), ("pattern", "d*"), ("confirmed", "1"), ("why", "all of them")
+    submit(browser, "/queues/q/actions", *fields, *all_of)
+    wait_until(lambda: "all of them" in read(browser, "/queues/q/job?id=d").text)
+
+
 def test_held_ids_have_a_tab(browser: Browser, driver: ShardDriver) -> None:
     driver.push("b")
     driver.actions.hold(["a", "not queued"], "a customer called", who="ann")

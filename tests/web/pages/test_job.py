@@ -142,7 +142,7 @@ def test_hidden_payloads_are_nowhere(make_web, browse, driver):
 def test_scores_that_are_times_are_the_pushes_of_the_timeline(browser, driver):
     driver.push("1", payload=b"1", score=1_700_000_000.0, perform_in=1_700_000_100.0)
     driver.push("1", payload=b"2", score=3.0)
-    text = read(browser, PATH + "1").text.partition("What is known")[2]
+    text = read(browser, PATH + "1").text.partition("Timeline")[2]
     assert "2023-11-14 22:13:20 UTC pushed" in text
     assert "2023-11-14 22:15:00 UTC due" in text
     assert text.count("pushed") == 1

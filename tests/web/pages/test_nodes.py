@@ -47,7 +47,7 @@ def test_a_node_tells_all_that_its_beat_does(browser, app):
         "orders 3 17 +2 1 min",
         "idle",
         "Owns orders 0–19, 24",  # noqa: RUF001 (an en dash, as in print)
-        "Stands in orders 24",
+        "Covering orders 24",
         "Weights orders 8",
         "Waits for nobody known yet: mail 1",
         "Waits for other:9:x: mail 2",

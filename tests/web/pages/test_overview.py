@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import re
 import time
 
 import pytest
 
 from lowkiq.admin.past.history import record
 from lowkiq.web.pages import live, overview
+from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
 from tests.web.reading import read
 
@@ -149,3 +151,30 @@ def test_redis_is_named_without_its_password_and_with_the_most_memory_it_had(bro
     page = read(browser, "/").text
     assert "redis://***@host" in page
     assert app.settings.redis_url not in page
+
+
+def test_blocked_and_held_jobs_stand_in_their_queue_s_row(browser, app, driver):
+    driver.actions.hold(["a", "b"])
+    prefix = driver.shard.prefix
+    app.redis().zadd(f"{prefix}blocked", {"x": 1.0})
+    page = browser.get("/?sort=held").text
+    assert '/queues/q?view=held#jobs">2</a>' in page and '/queues/q?view=blocked#jobs">1</a>' in page
+
+
+def test_the_lag_of_all_is_of_what_runs(browser, app, driver):
+    """What somebody has paused is late on purpose; it hides no other lag."""
+    driver.push("1", perform_in=time.time() - 900)
+    driver.actions.pause()
+    open_queue(app, "other").push("2", perform_in=time.time() - 90)
+    text = read(browser, "/").text
+    assert re.search(r"lag 1 min 3\d s other", text), text
+
+
+def test_questions_and_settings_have_alerts_in_their_header(browser, app, driver):
+    driver.push("1", perform_in=1.0)  # and no node is there
+    for path in ("/queues/q/settings", "/queues/q/pause"):
+        read(browser, "/")
+        page = read(browser, path)
+        assert [link for link in page.all("a") if "verdict" in (link.get("class") or "")], path
+        assert "data-live" not in page.source, "else the script would ask for what is not live"
+        assert re.match(r"\(\d\) .*\d alert", page.text), page.text

@@ -20,7 +20,9 @@ def test_an_id_of_one_queue_opens_at_once_and_of_two_is_listed(browser, app, dri
     assert ids_of(page) == ["both", "both"]
     assert "both other Waiting" in page.text
     assert "both q Scheduled" in page.text
-    assert ids_of(read(browser, "/search?q=b*")) == ["both", "both"]
+    pattern = read(browser, "/search?q=b*")
+    assert ids_of(pattern) == ["both", "both"] and "what runs is found by its exact id only" in pattern.text
+    assert "in queues and morgues: what runs is found by its exact id only" in read(browser, "/search?q=x*").text
     assert "No job has the id <b>" in read(browser, "/search?q=%3Cb%3E").text
     assert "is no cursor" in read(browser, "/search?q=a*&cursor=x", 400).text
     found = browser.get("/api/v1/search?q=both").json()

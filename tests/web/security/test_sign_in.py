@@ -14,6 +14,7 @@ from lowkiq.web.security.access import SESSION_SECONDS
 from lowkiq.web.security.paths import checked_next
 from tests.junk import as_kind
 from tests.web.conftest import TOKEN
+from tests.web.reading import read
 
 
 def cookie_of(response):
@@ -163,3 +164,24 @@ def test_a_hostile_next_is_neither_shown_nor_followed(make_web, browse):
     assert "<script>" not in re.sub(r"<script src=\S+ defer>", "", shown)
     assert html.escape('/"><script>') in shown.replace("&#34;", "&quot;")
     assert browser.post("/sign-in", {"access_token": TOKEN, "next": "//evil.example"}).headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    ("referer", "back"),
+    [
+        ("http://localhost/queues/q?view=morgue&pattern=a*", "/queues/q?view=morgue&pattern=a*"),
+        ("http://localhost/queues/q/actions", "/queues/q"),  # a question: nobody can get it
+        ("http://localhost/nodes/n/actions?action=quiet", "/nodes/n/actions?action=quiet"),
+        ("http://localhost//evil.example/", "/"),
+        ("", "/"),
+    ],
+)
+def test_what_is_posted_after_a_sign_out_is_dropped_and_says_so(make_web, browse, referer, back):
+    browser = browse(make_web(token=TOKEN))
+    answer = browser.post("/queues/q/actions", {"action": "delete"}, referer=referer, sec_fetch_site="same-origin")
+    assert answer.status_code == 303
+    form = read(browser, answer.headers["location"])
+    assert "You were signed out, so nothing was done." in form.text
+    assert [field["value"] for field in form.all("input", name="next")] == [back]
+    assert "nothing was done" not in browser.get("/sign-in").text
+    assert browser.post("/sign-out").headers["location"] == "/sign-in"

@@ -1,22 +1,75 @@
-"""The web view as a router of FastAPI, which runs the dependencies of its routes; those of a mount it does not run."""
+"""
+The web view behind a site's own rules: for a mount, behind a function of the request that tells who may see and who may
+act; or as a router of FastAPI, which runs the dependencies of its routes, as it does not run those of a mount.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lowkiq.app import Lowkiq
 from lowkiq.errors import SettingsError, short
-from lowkiq.fastapi.guard import READING
+from lowkiq.hooks import is_async
 from lowkiq.web import create_app
 from lowkiq.web.security.guard import replay
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+
+#: Methods that change nothing.
+READING: Final = ("GET", "HEAD", "OPTIONS")
+#: Tells whether a request may go on: True or None; False for 403; or a response, such as a redirect to a sign-in page.
+#: What it raises is the site's to handle. Starlette's @requires("admin") makes one of a function that returns None.
+Rule: TypeAlias = Callable[[Request], bool | Response | Awaitable[bool | Response | None] | None]
+
+
+def guarded_view(app: Lowkiq, *, see: Rule, act: Rule | None = None, payloads: bool = True) -> ASGIApp:
+    """
+    The web view, to be mounted: `site.mount("/ops/lowkiq", guarded_view(app, see=is_staff, act=is_admin))`.
+
+    Args:
+        see: asked of every request, plain (then on a thread) or async.
+        act: asked as well of every request that changes something. None: nothing can be changed.
+        payloads: False shows their sizes only.
+
+    Raises:
+        SettingsError: one of the rules can't be called.
+    """
+    for name, rule in (("see", see), ("act", act)):
+        if not callable(rule) and (rule is not None or name == "see"):
+            raise SettingsError(f"{name} is {short(rule)}, it must be a function of the request that allows it or not")
+    view = create_app(app, no_auth=True, read_only=act is None, payloads=payloads)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise HTTPException(403)
+        request = Request(scope, receive)
+        answer = await _refusal(see, request)
+        if answer is None and act is not None and request.method not in READING:
+            answer = await _refusal(act, request)
+        await (answer or view)(scope, receive, send)
+
+    return guarded
+
+
+async def _refusal(rule: Rule, request: Request) -> Response | None:
+    """The response in place of the view's, if the rule has one. Raises HTTPException where it says no."""
+    told = rule(request) if is_async(rule) else await run_in_threadpool(rule, request)
+    if inspect.isawaitable(told):
+        told = await told
+    if told is None or told is True:
+        return None
+    if isinstance(told, Response):
+        return told
+    raise HTTPException(403)
 
 
 def view_router(
