@@ -155,8 +155,7 @@ def check_retry(label: str, retry: Any) -> None:
             _check_rule(label, kind, rule)
     elif not isinstance(retry, Policy):
         raise SettingsError(
-            f"{label} is {short(retry)}, it must be {_POLICIES}, or a mapping from classes of "
-            f"exceptions to {_RULES}"
+            f"{label} is {short(retry)}, it must be {_POLICIES}, or a mapping from classes of exceptions to {_RULES}"
         )
 
 
