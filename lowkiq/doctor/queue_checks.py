@@ -150,8 +150,8 @@ def blocked(subject: Subject) -> Iterator[Verdict]:
 
 
 def paused(subject: Subject) -> Iterator[Verdict]:
-    """Queues that somebody has paused, and may have forgotten."""
-    yield from of_alerts(subject, "paused")
+    """Queues that somebody has paused, and ids that somebody holds, and may have forgotten."""
+    yield from of_alerts(subject, "paused", "held")
 
 
 def following(subject: Subject) -> Iterator[Verdict]:

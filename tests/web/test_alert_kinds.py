@@ -142,7 +142,7 @@ def held(app: Lowkiq) -> None:
     beat(app)
     driver = open_queue(app)
     driver.actions.hold(["17"], "a customer called", who="ann")
-    driver.push_payloads("17", 101)
+    driver.push_all(*(("17", b"%d" % n, float(n), time.time() + 3_600) for n in range(101)))
 
 
 def waits(name: str, ago: float, scale: float = 1.0) -> Callable[[Lowkiq], None]:
