@@ -51,7 +51,7 @@ class Watched:
 
 @contextmanager
 def listening(app: Lowkiq, client: Any) -> Iterator[None]:
-    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client)), {}, {})):
+    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client, leave=lambda: None)), {}, {})):
         yield
 
 
