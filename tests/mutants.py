@@ -627,7 +627,11 @@ MUTANTS = {
         "fewer.lua", "if #past > 0 then redis.call('ZREM', P .. 'spaced', unpack(past)) end", ""
     ),
     "fewer_performed_now_and_put_off": Mutant("perform_now.lua", "redis.call('ZREM', P .. 'spaced', id)", ""),
-    "fewer_finished_in_one": _unhindered("'spaced', 'zset', hinders = 'claim finish'", " finish"),
+    "fewer_finished_in_one": Mutant(
+        "finish.lua",
+        "HINDERS.settle, HINDERS.finish",
+        "P .. 'due', P .. 'asides', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'tenants'",
+    ),
     "fewer_settled_in_one": _unhindered(
         "'rules', 'hash', hinders = 'claim settle parting acquire'", "settle ", "a rule"
     ),

@@ -9,6 +9,7 @@ import typer
 
 #: Command → a command line that shows it.
 EXAMPLES: Final[Mapping[str, str]] = {
+    "new": "lowkiq new shop",
     "resume": "lowkiq resume OrderSync",
     "hold": 'lowkiq hold OrderSync 17 42 --reason "a customer called"',
     "release": "lowkiq release OrderSync 17 42",

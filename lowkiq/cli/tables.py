@@ -52,9 +52,10 @@ def show(table: Table, *lines: str) -> None:
 
 
 def plain(table: Table) -> list[str]:
-    """The header and the rows, with two spaces or more between columns."""
-    texts = [[" ".join(text.split()) for text in _texts(column)] for column in table.columns]
-    widths = [max(map(len, some)) for some in texts]
+    """The header, if it has one, and the rows, with two spaces or more between columns."""
+    first = 0 if table.show_header else 1
+    texts = [[" ".join(text.split()) for text in _texts(column)[first:]] for column in table.columns]
+    widths = [max(map(len, some), default=0) for some in texts]
     sides = [str.rjust if column.justify == "right" else str.ljust for column in table.columns]
     return ["  ".join(side(text, width) for side, text, width in zip(sides, row, widths, strict=True)).rstrip()
             for row in zip(*texts, strict=True)]  # fmt: skip

@@ -62,7 +62,7 @@ def test_for_people_it_is_a_table_with_the_gravest_first(doctor: Doctor, admin: 
     assert told.code == 1
     lines = told.output.splitlines()
     assert lines[0].startswith("problem  redis.memory ")
-    assert lines[1].split("→")[1].startswith(" CONFIG SET maxmemory-policy noeviction")
+    assert lines[0].split("→")[1].startswith(" CONFIG SET maxmemory-policy noeviction")
     assert lines[-1].startswith("1 problem, 0 warnings,")
 
 

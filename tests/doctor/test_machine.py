@@ -231,7 +231,7 @@ def test_the_gravest_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show(command.table(FINDINGS))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        ["problem", "a.b", "p"], ["→", "mend"], ["warning", "a.b", "w"], ["→", "think"], ["note", "a.b", "n"],
+        ["problem", "a.b", "p", "→", "mend"], ["warning", "a.b", "w", "→", "think"], ["note", "a.b", "n"],
         ["ok", "a.b", "o"],
     ]  # fmt: skip
     assert command.summary(FINDINGS) == "1 problem, 1 warning, 1 note, 1 ok"

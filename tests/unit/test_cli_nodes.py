@@ -155,7 +155,7 @@ def test_alerts_say_what_is_wrong_since_when_and_by_their_exit_code(
     beat(app, node="host:1:x", owned={}, waited_for={})
     well = alerts()
     assert (well.returncode, well.stdout) == (0, "All is well.\n"), well.stdout
-    assert (alerts("--bad").stdout, alerts("--json").stdout) == ("Nothing is bad.\n", "[]\n")
+    assert (alerts("--bad").stdout, alerts("--json").stdout) == ("Nothing of that is wrong.\n", "[]\n")
     beat(app, node="host:1:x", number_of_nodes=2)
     ended = alerts("--bad")
     assert ended.returncode == 1

@@ -28,5 +28,5 @@ def gather(snapshots: Snapshots, count: int) -> list[Any]:
 
 
 def polls(app: Lowkiq) -> int:
-    """How many there were: each asks Redis for its queues, and for alerts that were noted."""
-    return int(app.redis().info("commandstats").get("cmdstat_hscan", {"calls": 0})["calls"]) // 2
+    """How many there were: each asks Redis for its queues, live settings, and alerts that were noted."""
+    return int(app.redis().info("commandstats").get("cmdstat_hscan", {"calls": 0})["calls"]) // 3

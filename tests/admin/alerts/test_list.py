@@ -144,7 +144,7 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
     "held": ({"nodes": [node()], "holds": {"q": [(HELD, 0), (GATHERS, 525)]}},
              {"holds": {"q": [(msgspec.structs.replace(HELD, since=AT - 3_500), 100)]}}, "warn", None,
              ("2 ids of q are held: 17 for 2 h by ann: a customer called; 525 payloads wait in 42",
-              "lowkiq let-go q ID")),
+              "lowkiq release q ID")),
     "unsent": ({"nodes": [node()], "shards": (shard(unsent_since=AT - 50),)}, {"shards": (shard(unsent_since=AT - 9),)},
                "bad", AT - 20, ("What follows from jobs of q has waited for 50 s", "`letters_wait`")),
     "recurring": ({"nodes": [node()], "shards": (shard(fires_at=AT - 90),)}, {"shards": (shard(fires_at=AT + 5),)},
