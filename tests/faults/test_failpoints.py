@@ -30,7 +30,7 @@ WHAT_THEY_DO = {
     "limited async node": {"places", "keep_places", "rate"},
     "impatient node": {"abandon"},
     "moving node": {"feed", "mark_moved", "adopt+note_step", "drop_moved+pack", "pack+feed", "end_feed+note_step"}
-    | {"close_moved", "relayout", "renew_away", "restore_away"},
+    | {"close_moved", "relayout", "release+renew_away", "restore_away"},
     "following node": {"relay", "receive", "ask_again", "firing", "fire", "settle+claim"},
     "following producer": {"push", "wait"},
     "producer": {"register", "SCRIPT", "push"},

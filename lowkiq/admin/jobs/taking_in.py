@@ -65,7 +65,7 @@ def _take_in(caller: Caller, shards: Sequence[Shard], jobs: Sequence[tuple[bytes
             words += [repr(score), payload]
         calls.append(Call("lay_out", [shard.prefix], words, int))
     raise_first(caller.run_all(calls))
-    return UndoableActions(caller, shards, max_id_bytes=max_id_bytes).undo(name)
+    return UndoableActions(caller, shards, max_id_bytes=max_id_bytes).put_back(name)
 
 
 def _parts(job: Incoming) -> list[Incoming]:

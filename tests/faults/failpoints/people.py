@@ -84,7 +84,7 @@ class People:
         if not (app.recurring.resume(jobs, RECURS) and app.recurring.remove(jobs, RECURS)) or [*app.recurring]:
             yield "what recurred was not resumed and removed"
         told = Counter(incident.kind for incident in read_incidents(app.caller, app.settings.namespace))
-        deeds = Counter({"pause": 2, "resume": 2, "hold": 2, "release": 3, "recurring": 8})
+        deeds = Counter({"pause": 2, "resume": 2, "hold": 2, "release": 3, "undo": 12, "recurring": 8})
         if told - deeds != {ALERT.kind: 1, "deploy": 1}:
             yield f"incidents: {dict(told)}"
 
