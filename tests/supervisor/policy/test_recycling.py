@@ -119,7 +119,7 @@ def test_heartbeats_of_the_healthy_make_an_alert_of_a_slot_that_keeps_failing(pr
         assert "exit code 1, failed before it was ready" in alert.says
         (project.directory / "bad").unlink()
         why = "exit code 1, failed before it was ready"
-        wait_until(lambda: why in {node.last_exit for node in project.app.nodes().nodes}, "its own words")
+        wait_until(lambda: any(why in (node.last_exit or "") for node in project.app.nodes().nodes), "its own words")
         supervisor.end()
 
 
