@@ -51,6 +51,9 @@ def test_its_siblings_run_its_other_shards_while_its_last_job_goes_on(
     leaver = nodes.start(node=PAIR[0], threads_per_node=threads, lease_ttl=3600).wait_ready()
     sibling = nodes.start(node=PAIR[1], lease_ttl=3600).wait_ready()
     wait_until(lambda: len(nodes.held_leases()) == SHARDS and len(nodes.app.nodes().nodes) == 2)
+    wait_until(
+        lambda: len(nodes.app.redis().pubsub_channels()) == 2, "both listen: with such a lease no look comes after it"
+    )
     at_a_gate(nodes, 0)
     leaver.send(end)
     wait_until(lambda: leaver.logged("draining") or leaver.logged("retiring"))
