@@ -280,6 +280,7 @@ class Lowkiq:
         return Events(self.caller, self.settings.namespace, found, ids=ids, kinds=kinds)
 
     def queries(self, queue: str, shards_count: int) -> Queries:
+        """Queries of a queue, by its name."""
         settings = self.settings
         return Queries(
             self.caller,
@@ -291,6 +292,7 @@ class Lowkiq:
         )
 
     def actions(self, queue: str, shards_count: int) -> UndoableActions:
+        """Actions on a queue, by its name."""
         return UndoableActions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
 
     def morgue(self, queue: str, shards_count: int) -> Morgue:
