@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lowkiq.errors import SettingsError, short
 
@@ -33,6 +33,10 @@ class UpTo(NamedTuple):
             raise SettingsError(f"{label} is {short(value)}, it must be a number from 0 (off) to {self.high:,}")
 
 
+#: So many texts are told as "a", "b" or "c"; more of them as a list.
+_FEW: Final = 3
+
+
 class OneOf(tuple[str, ...]):
     """One of some texts."""
 
@@ -41,7 +45,7 @@ class OneOf(tuple[str, ...]):
             raise SettingsError(f"{label} is {short(value)}, it must be {self}")
 
     def __str__(self) -> str:
-        if len(self) > 3:  # noqa: PLR2004
+        if len(self) > _FEW:
             return f"one of {', '.join(self)}"
         *others, last = (f'"{text}"' for text in self)
         return f"{', '.join(others)} or {last}"

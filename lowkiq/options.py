@@ -164,7 +164,7 @@ OF_WORKERS: Final = _rows(WorkerOptions)
 LIVE: Final = _rows(LiveOptions)
 #: The same of limits of alerts, and of all that can be set of a queue.
 ALERT_LIMITS: Final = _rows(AlertLimits)
-SETTABLE: Final = _rows(Settable)
+SETTABLE: Final = {**LIVE, **ALERT_LIMITS}
 #: The lowest level that is logged by nodes of a queue.
 LOG_LEVELS: Final = cast("OneOf", LIVE["log_level"].check)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from lowkiq import Lowkiq, SettingsError
-from lowkiq.admin.jobs.finder import RUNNING, Finder, FoundJob
+from lowkiq.admin.jobs.finder import GONE, RUNNING, Finder, FoundJob
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import is_glob
 from lowkiq.admin.jobs.states import ALIASES, STATES, state_named
@@ -51,9 +51,8 @@ def find(
         more = [MORE] if page.next else []
         _tell(app, found, *more, *([RUNNING] if is_glob(id) else []), as_json=as_json)
         if not found:
-            why = "it is done, deleted, or was never pushed"
             no_match = f"no queued or dead job matches {short(id)}: {RUNNING}"
-            fail(no_match if is_glob(id) else f"no job {short(id)} in any queue: {why}", ExitCode.FAILED)
+            fail(no_match if is_glob(id) else f"no job {short(id)} in any queue: {GONE}", ExitCode.FAILED)
 
 
 def jobs(

@@ -170,9 +170,8 @@ def morgue_revive(
     """Returns jobs to the queue, as fresh ones that are due now, in this order."""
     with opened_app(require or context.obj) as app:
         actions = actions_on(app, queue)
-        if (
-            some := _chosen(app, queue, ids, Match("morgue", pattern, error and group_of(error), tag), every=every)
-        ) is None:
+        some = _chosen(app, queue, ids, pattern, error, tag, every=every)
+        if some is None:
             late = 0 if anyway else actions.all_behind_newer()
             if late:
                 fail(f"{plural(late, 'job')} would run behind newer payloads of their ids: {ANYWAY}", ExitCode.FAILED)
@@ -201,7 +200,7 @@ def morgue_delete(
     """Deletes jobs for good. It tells how many, and asks, unless you name each; and if others wait for them."""
     with opened_app(require or context.obj) as app:
         actions = actions_on(app, queue)
-        some = _chosen(app, queue, ids, Match("morgue", pattern, error and group_of(error), tag), every=every)
+        some = _chosen(app, queue, ids, pattern, error, tag, every=every)
         if not (ids or yes):
             which = f"all {app.metrics()[queue].morgue_length} jobs" if some is None else f"the {len(some)} that match"
             typer.confirm(f"Delete {which} in the morgue of {queue}?", abort=True, err=as_json)
@@ -212,8 +211,11 @@ def morgue_delete(
             _delete(app, queue, "morgue", some, as_json=as_json)
 
 
-def _chosen(app: Lowkiq, queue: str, ids: list[str] | None, match: Match, *, every: bool) -> list[str] | None:
-    """The ids that are meant: those that were named, or match; None: all."""
+def _chosen(
+    app: Lowkiq, queue: str, ids: list[str] | None, pattern: Pattern, error: Error, tag: Tag, *, every: bool
+) -> list[str] | None:
+    """The ids of the morgue that are meant: those that were named, or match; None: all."""
+    match = Match("morgue", pattern, error and group_of(error), tag)
     if not match.is_all:
         if ids or every:
             raise SettingsError("say which: ids, --all, or what they match")

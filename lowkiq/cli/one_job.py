@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from lowkiq import Lowkiq, SettingsError
-from lowkiq.admin.jobs.finder import FoundJob
+from lowkiq.admin.jobs.finder import GONE, FoundJob
 from lowkiq.admin.jobs.reader import JobPreview, JobReader
 from lowkiq.admin.why.reasons import Reason
 from lowkiq.admin.words import age, moment, plural, printable
@@ -61,7 +61,7 @@ def job(context: typer.Context, queue: Queue, id: Id, require: Require = None, a
             for kind, at, node, detail in told:
                 typer.echo("  ".join(printable(word, 200) for word in (moment(at), kind, node, detail) if word))
         if not places:
-            fail(f"no job {short(id)} in {queue}: it is done, deleted, or was never pushed", ExitCode.FAILED)
+            fail(f"no job {short(id)} in {queue}: {GONE}", ExitCode.FAILED)
 
 
 def push(
@@ -158,7 +158,7 @@ def _whole(app: Lowkiq, queue: str, id: str) -> JobPreview:
     if "claim" in by_place:
         raise SettingsError(f"job {short(id)} of {queue} runs on a node: wait for its end, or cancel it")
     if not by_place:
-        raise SettingsError(f"no job {short(id)} in {queue}: it is done, deleted, or was never pushed")
+        raise SettingsError(f"no job {short(id)} in {queue}: {GONE}")
     return next(by_place[where] for where in PLACES if where in by_place)
 
 

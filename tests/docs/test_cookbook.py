@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import importlib.util
 import json
 import re
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -20,6 +18,7 @@ import httpx
 import pytest
 
 from lowkiq import testing
+from tests.docs.recipe import as_module
 from tests.support import ROOT
 
 PAGE = (ROOT / "docs/cookbook.md").read_text("utf-8")
@@ -37,17 +36,7 @@ def load(tmp_path, monkeypatch) -> Load:
     """Makes a module of the first block of a section, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
 
-    def load(heading: str) -> ModuleType:
-        file = tmp_path / "recipe.py"
-        file.write_text(SECTIONS[heading][0])
-        spec = importlib.util.spec_from_file_location("recipe", file)
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, "recipe", module)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    return lambda heading: as_module(SECTIONS[heading][0], tmp_path, monkeypatch)
 
 
 class Service:

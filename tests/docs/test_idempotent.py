@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from contextvars import copy_context
 from types import ModuleType
 from typing import Any
@@ -13,6 +11,7 @@ import psycopg
 import pytest
 
 from lowkiq import testing
+from tests.docs.recipe import as_module
 from tests.docs.test_ordering import as_owner
 from tests.postgres import postgres  # noqa: F401 (a fixture)
 from tests.support import ROOT
@@ -28,14 +27,7 @@ def shop(tmp_path, monkeypatch, postgres) -> ModuleType:  # noqa: F811
     (tables,) = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
     with psycopg.connect(database) as connection:
         connection.execute(tables.encode())
-    file = tmp_path / "recipe.py"
-    file.write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)))
-    spec = importlib.util.spec_from_file_location("recipe", file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "recipe", module)
-    spec.loader.exec_module(module)
-    return module
+    return as_module("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), tmp_path, monkeypatch)
 
 
 def rows(shop: Any, query: str) -> list[Any]:

@@ -31,6 +31,8 @@ LISTED_PAYLOADS, LISTED_BYTES = 1, 200
 INDICES: Final = {"due": "queue", "morgue": "morgue"}
 #: The way to that, for people.
 RUNNING: Final = "what runs is found by its exact id only"
+#: What a job may be that is found nowhere.
+GONE: Final = "it is done, deleted, or was never pushed"
 
 
 class FoundJob(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from lowkiq.admin.beats.health import ThreadHealth, batch_of
-from lowkiq.admin.jobs.finder import FoundJob
+from lowkiq.admin.jobs.finder import GONE, FoundJob
 from lowkiq.admin.jobs.previews import Page
 from lowkiq.admin.jobs.reader import JobPreview, PayloadPreview
 from lowkiq.codec import encodable
@@ -59,7 +59,7 @@ def job(call: ApiCall, snapshot: Snapshot) -> JobReply:
     query: JobQuery = call.query
     previews, ahead = _job(call, query.id)
     if not previews:
-        raise Rejected(404, f"no job {short(query.id)} in queue {call.queue}: it is done, deleted, or was never pushed")
+        raise Rejected(404, f"no job {short(query.id)} in queue {call.queue}: {GONE}")
     found = [FoundJob(call.queue, preview) for preview in previews]
     reasons = call.backend.reasons(snapshot.around, found)
     rows = zip(_rows(call, snapshot, previews), reasons, strict=True)
