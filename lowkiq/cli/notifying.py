@@ -9,6 +9,7 @@ import json
 import os
 import smtplib
 import socket
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from email.message import EmailMessage
@@ -111,8 +112,11 @@ def sender(url: str, base_url: str) -> Send:
         body: Mapping[str, Any] = {"text": "\n".join(lines)} if is_slack else _as_json(message, base_url)
         headers = {"Content-Type": "application/json", "User-Agent": "lowkiq"}
         request = urllib.request.Request(target, json.dumps(body).encode(), headers)  # noqa: S310 (checked above)
-        with urllib.request.urlopen(request, timeout=PATIENCE):  # noqa: S310 (likewise)
-            pass
+        try:
+            urllib.request.urlopen(request, timeout=PATIENCE).close()  # noqa: S310 (likewise)
+        except urllib.error.HTTPError as error:
+            error.close()  # it is an answer, too, with a connection
+            raise
 
     return post
 
