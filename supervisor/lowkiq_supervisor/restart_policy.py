@@ -5,8 +5,8 @@ The restart policy: what the end of a process is, and what follows from it. Pure
 |---|---|---|
 | recycled | a node that was ready exits with 75 | 0 s: no failure |
 | finished | exit code 0, with --burst or --restart on-failure or never | not at all: it is over |
-| job | jobs ran as it died | 0.5 s, 1, 2, 2 …: the rule for jobs that kill their node bounds how often |
-| killed | ended from outside, by a signal or told by one; nothing is known to have run | 0.5 s, 1, 2, 2 … |
+| job | jobs ran as it died | 0.1 s, 0.5, 1, 2, 2 …: the rule for jobs that kill their node bounds how often |
+| killed | ended from outside, by a signal or told by one; nothing is known to have run | 0.1 s, 0.5, 1, 2, 2 … |
 | refused | before it was ready, exit code 2 or 3: app, settings or Redis must be changed | 0.5 s, 1, 2 … 30, 30 … |
 | boot | before it was ready, else: a database is away, say | 0.5 s, 1, 2 … 30, 30 … |
 | crash | after it was ready, by itself | 0.5 s, 1, 2 … 30, 30 … |
@@ -65,6 +65,8 @@ WORDS: Mapping[Kind, str] = {
 
 #: Kinds that don't show a fault of the process: the next try is soon, however many there were.
 TRIED_SOON = frozenset({Kind.JOB, Kind.KILLED})
+#: Share of the first delay that these wait before their first try: jobs wait for its shards, a second at most.
+AT_FIRST = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +190,12 @@ class RestartHistory:
     def delay(self, kind: Kind) -> float:
         """Seconds to wait after one more failure of this kind."""
         policy = self._policy
-        longest = min(policy.longest_soon, policy.longest_delay) if kind in TRIED_SOON else policy.longest_delay
-        delay = min(longest, policy.first_delay * 2 ** min(self._failures[kind], 32))
+        longest, before = policy.longest_delay, self._failures[kind]
+        times = 2 ** min(before, 32)
+        if kind in TRIED_SOON:
+            longest, times = min(policy.longest_soon, longest), times / 2 if before else AT_FIRST
         self._failures[kind] += 1
-        return float(delay * self._spread(1 - policy.jitter, 1 + policy.jitter))
+        return float(min(longest, policy.first_delay * times) * self._spread(1 - policy.jitter, 1 + policy.jitter))
 
     def _is_in_a_loop(self) -> bool:
         full = len(self._recent) == self._policy.failures_allowed

@@ -83,8 +83,8 @@ def test_mode_and_exit_code_decide(mode: RestartMode, burst: bool, code: int, ac
         (End(1), [0.5, 1, 2, 4, 8, 16, 30, 30, 30]),
         (End(3), [0.5, 1, 2, 4, 8, 16, 30, 30, 30]),
         (End(1, ready_for=5), [0.5, 1, 2, 4, 8, 16, 30, 30, 30]),
-        (End(-11, ran_jobs=True), [0.5, 1, 2, 2, 2]),
-        (End(-9, ready_for=5), [0.5, 1, 2, 2, 2]),
+        (End(-11, ran_jobs=True), [0.1, 0.5, 1, 2, 2]),
+        (End(-9, ready_for=5), [0.1, 0.5, 1, 2, 2]),
     ],
 )
 def test_delays_double_up_to_the_longest_of_their_kind_and_go_on_for_ever(end: End, delays: list[float]) -> None:
