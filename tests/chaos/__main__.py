@@ -45,6 +45,7 @@ def main() -> int:
         print(json.dumps(figures))
     else:
         Console().print(report.table(figures))
+        Console().print(report.met(figures))
         print(report.line(figures))
     for violation in report.violations(outcome.verdict):
         told.print(violation, style="red", markup=False)

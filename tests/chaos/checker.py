@@ -38,6 +38,7 @@ from tests.chaos.consequences import out_of_time, too_soon
 from tests.chaos.crowding import crowds
 from tests.chaos.fewer_runs import not_kept, superseded, too_early
 from tests.chaos.history import History, Payload, Row, commits, is_cancelled
+from tests.chaos.meetings import meetings
 from tests.chaos.world.queues import RATES, RECURRING
 
 #: Deaths alone on a node for which an id is buried.
@@ -118,6 +119,9 @@ class Verdict:
     #: Started before a lower one of which Redis may just have lost the push.
     disordered_by_failover: int = 0
 
+    #: What broke → capability → jobs that had it.
+    met: dict[str, Counter[str]] = field(default_factory=dict)
+
     @property
     def is_good(self) -> bool:
         """A world in which nothing was done has shown nothing."""
@@ -155,6 +159,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         let_go=len(history.let_go),
         out_of_time=list(history.stopped),
         paused=len(history.pauses),
+        met=meetings(history),
     )
     causes, written_at = Causes(history), _written(history)
     gone = _check_lost(verdict, history, causes, set(written_at), may_lose=may_lose)

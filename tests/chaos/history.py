@@ -27,6 +27,8 @@ class Push(NamedTuple):
     is_poison: bool = False
     #: When that was acknowledged from which it comes: what was deleted and is back, or what it follows from.
     of_acked_at: float | None = None
+    #: Capabilities that it has, beside those of its queue (meetings.py).
+    uses: frozenset[str] = frozenset()
 
 
 class Window(NamedTuple):
@@ -96,6 +98,9 @@ class History:
     #: Row → what was cancelled of it, and when Redis knew that.
     cancels: dict[Row, list[Cancel]] = field(default_factory=dict)
     pauses: list[Pause] = field(default_factory=list)
+    #: Queue → when it was to get another number of shards; and rows that somebody has held.
+    reshards: dict[str, list[float]] = field(default_factory=dict)
+    holds: set[Row] = field(default_factory=set)
     #: Row → what it waits for; and rows that somebody has had run without waiting any longer.
     waits: dict[Row, list[Wait]] = field(default_factory=dict)
     let_go: set[Row] = field(default_factory=set)
@@ -143,8 +148,7 @@ def read(directory: Path) -> History:
             history.nodes[node.name] = node
     for name in ("faults.jsonl", "outages.jsonl"):
         history.faults += [_window(record) for record in journal.read(directory / name)]
-    pauses = journal.read(directory / "pauses.jsonl")
-    history.pauses = [Pause(record["q"], record["since"], record["until"]) for record in pauses]
+    _read_pauses(history, directory / "pauses.jsonl")
     left = directory / "left.json"
     if left.exists():
         told = json.loads(left.read_text())
@@ -174,6 +178,17 @@ def _read_producer(history: History, path: Path) -> None:
         elif record["k"] == "after":
             waits = history.waits.setdefault((record["q"], record["id"]), [])
             waits += [Wait(queue, id, record["t"]) for queue, id in record["of"]]
+
+
+def _read_pauses(history: History, path: Path) -> None:
+    for record in journal.read(path):
+        match record["k"]:
+            case "pause":
+                history.pauses.append(Pause(record["q"], record["since"], record["until"]))
+            case "reshard":
+                history.reshards.setdefault(record["q"], []).append(record["t"])
+            case "hold":
+                history.holds |= {(record["q"], id) for id in record["ids"]}
 
 
 def _recurred(
@@ -221,7 +236,9 @@ def _put_back(history: History, record: dict[str, Any]) -> None:
         push = history.pushes.get(payload)
         if push and push.acked_at is not None and not is_cancelled(history, payload):
             acked_at = max(push.acked_at, record["t"])
-            history.pushes[payload] = push._replace(acked_at=acked_at, of_acked_at=push.of_acked_at or push.acked_at)
+            history.pushes[payload] = push._replace(
+                acked_at=acked_at, of_acked_at=push.of_acked_at or push.acked_at, uses=push.uses | {"delete", "undo"}
+            )
 
 
 def _pushes(records: Iterator[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]:
@@ -234,8 +251,11 @@ def _pushes(records: Iterator[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]
             case "push":
                 yield from open_  # of a producer that was killed
                 open_ = [
-                    ((record["q"], id, number), Push(record["t"], None, 1, via, what == "kill"))
-                    for id, number, what in record["sent"]
+                    (
+                        (record["q"], id, number),
+                        Push(record["t"], None, 1, via, what == "kill", uses=frozenset(uses)),
+                    )
+                    for id, number, what, *uses in record["sent"]
                 ]
             case "ack":  # of all, or of one that was awaited beside others
                 acked = {"acked_at": record["t"], "attempts": record["attempts"]}

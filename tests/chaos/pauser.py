@@ -85,12 +85,14 @@ class Pauser(threading.Thread):
         with contextlib.suppress(RedisError, LowkiqError):  # one that goes on, and a queue that nobody has used yet
             worker.actions.reshard(next(self._reshards[worker.queue_name]), who="the tests")
             self.reshards += 1
+            self._journal.write("reshard", q=worker.queue_name)
 
     def _hold(self, worker: type[Worker]) -> None:
         """Keeps ids from running for a while: what was pushed of them must run all the same, and in order."""
         ids = [f"{producer}-{number}" for producer in range(PRODUCERS) for number in range(self._random.randint(1, 8))]
         with contextlib.suppress(RedisError, BeingResharded):
             worker.actions.hold(ids, "chaos", who="the tests")
+            self._journal.write("hold", q=worker.queue_name, ids=ids)
         self._is_over.wait(self._random.uniform(*LASTS))
         self._again_and_again(lambda: worker.actions.release(ids, who="the tests"))
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from tests.chaos.checker import DRY_WITHIN, SHOWN, Verdict
+from tests.chaos.meetings import BREAKS
 from tests.chaos.plan import WEATHERS
 
 #: What the line says of faults: name → kinds.
@@ -78,6 +79,7 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "not_kept": len(verdict.not_kept),
         "too_early": len(verdict.too_early),
         "too_early_explained": verdict.too_early_explained,
+        "met": {what: dict(counts) for what, counts in verdict.met.items()},
         "waiting": verdict.waiting,
         "let_go": verdict.let_go,
         "too_soon": len(verdict.too_soon),
@@ -129,6 +131,14 @@ def table(figures: dict[str, Any]) -> Table:
         made.add_row(name.replace("_", " "), f"{figures[name]:,}", end_section=name in {"buried", COUNTED[-1]})
     for cause, count in figures["duplicates"].items():
         made.add_row(f"done twice: {cause}", f"{count:,}")
+    return made
+
+
+def met(figures: dict[str, Any]) -> Table:
+    """Which capabilities jobs had where something broke."""
+    made = Table("jobs that had", *BREAKS, title="pairs that were played live")
+    for name in sorted({name for counts in figures["met"].values() for name in counts}):
+        made.add_row(name, *(f"{figures['met'][what].get(name, 0):,}" for what in BREAKS))
     return made
 
 

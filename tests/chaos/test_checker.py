@@ -14,6 +14,7 @@ from tests.chaos import history as histories
 from tests.chaos import journal
 from tests.chaos.checker import Verdict, check
 from tests.chaos.history import History, Node, Push, Window
+from tests.chaos.meetings import meetings
 from tests.chaos.plan import plan
 from tests.chaos.world.database import Database
 from tests.chaos.world.queues import RATES
@@ -388,3 +389,25 @@ def test_what_follows_is_owed_once_its_source_is_written_unless_that_was_buried(
     found = histories.read(tmp_path)
     assert found.pushes == {("after-batches", "17", 1): Push(2, 2), ("after-batches", "17", 2): Push(2, None)}
     assert check(found).lost == [("after-batches", "17", 1)]
+
+
+def test_what_a_run_had_in_use_when_something_broke_is_counted() -> None:
+    """The pairs that were played live: runs cut off, ids that go on elsewhere, reshards and failovers meanwhile."""
+    made = history(
+        record(1, "begin", "A.0", 1, 1),  # its process is killed at 2
+        *run(3, "B.0", 2, 1),
+        *run(5, "C.0", 3, 2, until=9),
+        pushed=2,
+        faults=(Window("fail over", 4, 4.5),),
+    )
+    made.nodes["A"].until = 2
+    made.nodes["C"] = Node("C", 3, 0, "direct", 0.0, 100.0)
+    made.pushes[*ROW, 1] = made.pushes[*ROW, 1]._replace(uses=frozenset({"tags"}))
+    made.reshards["orders"] = [8.0]
+    made.holds = {ROW}
+    assert {what: dict(counts) for what, counts in meetings(made).items()} == {
+        "death": {"hold": 1, "tags": 1},
+        "move": {"hold": 1},
+        "reshard": {"hold": 1},
+        "failover": {"hold": 1},
+    }

@@ -104,7 +104,8 @@ class Producer:
     def _push(self, queue: queues.Queue) -> None:
         made = [self._job(queue) for _ in range(int(min(self._rng.expovariate(0.2), 30)) + 1)]
         push = self._push_each if self._rng.random() < AWAITED else self._push_all
-        if not self._noted(queue.name, made, lambda: push(self._workers[queue.name], made)):
+        ways = ("ways",) if push == self._push_each else ()
+        if not self._noted(queue.name, made, lambda: push(self._workers[queue.name], made), *ways):
             return
         if self._rng.random() < CANCELS:
             self._cancel(queue.name, made[-1]["id"])
@@ -112,9 +113,9 @@ class Producer:
             # What of an id may still be on its way would overtake what is away meanwhile.
             self._delete_and_put_back(queue, [id for job in made if (queue.name, id := job["id"]) not in self._unsure])
 
-    def _noted(self, queue: str, made: list[NewJob], push: Callable[[], bool]) -> bool:
+    def _noted(self, queue: str, made: list[NewJob], push: Callable[[], bool], *uses: str) -> bool:
         """Records what is pushed, and pushes it; False if nobody can say what has become of it, which it records."""
-        sent = [[job["id"], job["payload"]["n"], job["payload"].get("do")] for job in made]
+        sent = [[job["id"], job["payload"]["n"], job["payload"].get("do"), *uses, *_uses(job)] for job in made]
         self._journal.write("push", q=queue, sent=sent)
         if push():
             return True
@@ -168,7 +169,7 @@ class Producer:
         batch = self._app.batch(on_done=(self._workers[queues.WAITING], last), name="the only one")
         if not self._noted(queues.WAITING, [last], lambda: self._try(batch.__enter__)):
             return False
-        if not self._noted(queue, made, lambda: self._try(lambda: batch.push(self._workers[queue], made))):
+        if not self._noted(queue, made, lambda: self._try(lambda: batch.push(self._workers[queue], made)), "batch"):
             return False
         self._note_after(last, [(queue, job["id"]) for job in made])
         return self._try(lambda: batch.__exit__(None, None, None))
@@ -284,9 +285,9 @@ class Producer:
         for record in journal.read(self._path):
             if record["k"] == "push":
                 self._unsure.update(row[:2] for row in waiting)
-                waiting = [(record["q"], id, number) for id, number, _ in record["sent"]]
+                waiting = [(record["q"], id, number) for id, number, *_ in record["sent"]]
                 numbers |= {row[:2]: row[2] for row in waiting}
-                self._poison -= sum(what == "kill" for *_, what in record["sent"])
+                self._poison -= sum(what == "kill" for _, _, what, *_ in record["sent"])
             elif record["k"] == "ack":
                 one = record.get("one")
                 waiting = [row for row in waiting if one and list(row[1:]) != one]
@@ -295,6 +296,11 @@ class Producer:
 
     def _stop(self, *_: object) -> None:
         self._is_over = True
+
+
+def _uses(job: NewJob) -> list[str]:
+    """Capabilities that a job has beside those of its queue (tests/chaos/meetings.py)."""
+    return [name for key, name in (("tags", "tags"), ("perform_in", "delays")) if key in job]
 
 
 def _tenant_of(id: Any, payload: Any) -> str | int:
