@@ -18,6 +18,8 @@ from tests.pairs.rig import Rig
 from tests.pairs.suite import pairs_of, play_pairs
 from tests.support import running_redis
 
+#: Histories that have found something once: a pair and its seeds.
+FOUND = {("move", "reshard"): (2017, 2029, 2032)}
 #: Histories of a pair in the long test.
 MANY = int(os.environ.get("LOWKIQ_TEST_ROUNDS", "6"))
 
@@ -41,6 +43,11 @@ def found(rig: Rig, name: str, seeds: range) -> list[str]:
 @pytest.mark.parametrize("name", list(ALL)[:-1])
 def test_what_holds_for_one_capability_holds_beside_each_other(rig, name):
     assert not found(rig, name, range(1))
+
+
+def test_what_a_history_has_found_once_is_not_found_again(rig):
+    seeds = {(pair, seed) for pair, kept in FOUND.items() for seed in kept}
+    assert not [failure for pair, seed in sorted(seeds) for _, failure in play_pairs([pair], [seed], rig) if failure]
 
 
 @pytest.mark.long
