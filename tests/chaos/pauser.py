@@ -49,6 +49,8 @@ class Pauser(threading.Thread):
         self._random = random.Random(f"{seed} pauses")
         self._journal = Journal(directory / "pauses.jsonl")
         self._is_over = threading.Event()
+        #: What was ever held.
+        self._held: dict[type[Worker], set[str]] = {worker: set() for worker in self._workers}
         self.reshards = 0
 
     def run(self) -> None:
@@ -69,8 +71,13 @@ class Pauser(threading.Thread):
                 self._journal.write("pause", q=worker.queue_name, since=since, until=until)
 
     def stop(self) -> None:
+        """Ends it. A failover may have lost what was resumed and let go: that is said once more."""
         self._is_over.set()
         self.join()
+        for worker in self._workers:
+            self._again_and_again(lambda worker=worker: worker.actions.resume(who="the tests"))  # type: ignore[misc]
+            if ids := self._held[worker]:
+                self._again_and_again(lambda worker=worker, ids=ids: worker.actions.release([*ids], who="the tests"))  # type: ignore[misc]
 
     def _set(self, worker: type[Worker]) -> None:
         """Has its nodes go by other options from here on, or by those of the code again."""
@@ -90,6 +97,7 @@ class Pauser(threading.Thread):
     def _hold(self, worker: type[Worker]) -> None:
         """Keeps ids from running for a while: what was pushed of them must run all the same, and in order."""
         ids = [f"{producer}-{number}" for producer in range(PRODUCERS) for number in range(self._random.randint(1, 8))]
+        self._held[worker].update(ids)
         with contextlib.suppress(RedisError, BeingResharded):
             worker.actions.hold(ids, "chaos", who="the tests")
             self._journal.write("hold", q=worker.queue_name, ids=ids)
