@@ -21,6 +21,7 @@ too early    an id starts within its throttle after its last start; explained if
 too soon     a job starts before others that it waits for are done (consequences.py)
 out of time  a job that recurs starts at none of its times, or before it, or does so no more
 not dry      queues whose jobs are not long have not run dry soon after the last fault
+garbled      a job is given what nobody has pushed: the bytes of a payload, say
 miscounted   a tag is counted otherwise than the jobs that are left have it
 """
 
@@ -112,6 +113,8 @@ class Verdict:
     framed: int = 0
     #: Seconds after the last fault in which all was done that is not long.
     dry_after: float = 0.0
+    #: What jobs were given that nobody has pushed.
+    garbled: list[str] = field(default_factory=list)
     #: Tags that are counted otherwise than jobs have them.
     miscounted: list[str] = field(default_factory=list)
     #: Started beside its own run, of which Redis may just have lost that it was claimed.
@@ -134,6 +137,7 @@ class Verdict:
             or self.innocents
             or self.stale
             or self.came_back
+            or self.garbled
             or self.miscounted
             or self.started_paused
             or self.crowded
@@ -153,6 +157,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         unsure=sum(push.acked_at is None for push in history.pushes.values()),
         buried=len(history.morgue),
         queued=len(history.queued),
+        garbled=history.garbled,
         miscounted=history.tags,
         dry_after=history.dry_after,
         waiting=len(history.waits),

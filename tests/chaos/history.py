@@ -111,6 +111,8 @@ class History:
     #: Queues that keep the last payload of an id; and throttled ones, with the seconds between two starts of an id.
     keeping: set[str] = field(default_factory=set)
     throttles: dict[str, float] = field(default_factory=dict)
+    #: What jobs were given that nobody has pushed.
+    garbled: list[str] = field(default_factory=list)
     #: Tags that are counted otherwise than jobs have them.
     tags: list[str] = field(default_factory=list)
     #: Seconds after the last fault in which all queues ran dry whose jobs are not long; 0.0: nobody can say.
@@ -146,6 +148,8 @@ def read(directory: Path) -> History:
         if path.stat().st_size:  # else it was killed in its first steps, and ran nothing
             node = _node(path)
             history.nodes[node.name] = node
+            garbled = [record for record in journal.read(path) if record["k"] == "garbled"]
+            history.garbled += [f"{record['q']} {record['id']} got {record['got']}" for record in garbled]
     for name in ("faults.jsonl", "outages.jsonl"):
         history.faults += [_window(record) for record in journal.read(directory / name)]
     _read_pauses(history, directory / "pauses.jsonl")

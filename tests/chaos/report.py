@@ -29,7 +29,7 @@ COUNTED = (
     "payloads", "unsure", "performed", "buried", "lost", "lost_to_failover", "loss_before_ms", "loss_after_ms",
     "disordered_by_failover", "doubled_by_failover",
     "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
-    "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags", "paused_queues",
+    "garbled", "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags", "paused_queues",
     "started_paused", "started_paused_explained", "rated", "overfull", "overfull_explained",
     "superseded", "not_kept", "too_early", "too_early_explained",
     "waiting", "let_go", "too_soon", "recurred", "out_of_time", "dry_after",
@@ -61,6 +61,7 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "overlaps": verdict.refused + len(verdict.overlaps),
         "overlaps_refused": verdict.refused,
         "innocents_buried": len(verdict.innocents),
+        "garbled": len(verdict.garbled),
         "framed": verdict.framed,
         "resumed": verdict.resumed,
         "stale_checkpoints": len(verdict.stale),
@@ -149,6 +150,7 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"duplicate: {what}" for what in verdict.unexplained[:SHOWN]]
     found += [f"innocent: {what}" for what in verdict.innocents[:SHOWN]]
     found += [f"stale checkpoint: {what}" for what in verdict.stale[:SHOWN]]
+    found += [f"garbled: {what}" for what in verdict.garbled[:SHOWN]]
     found += [f"came back: {what}" for what in verdict.came_back[:SHOWN]]
     found += [f"tags: {what}" for what in verdict.miscounted[:SHOWN]]
     found += [f"paused: {what}" for what in verdict.started_paused[:SHOWN]]

@@ -268,7 +268,9 @@ def test_a_world_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     for one in (["18", 4], ["17", 4]):
         producer.write("ack", one=one, attempts=1)
     Database(tmp_path / "rows").write("orders", "17", "commit", 5, r="A.0", n=[1])
-    journal.Journal(tmp_path / "nodes" / "A.jsonl").write("boot", p="A", pid=1, parent=0, via="direct")
+    node = journal.Journal(tmp_path / "nodes" / "A.jsonl")
+    node.write("boot", p="A", pid=1, parent=0, via="direct")
+    node.write("garbled", q="orders", id="17", got="[b'1']")
     journal.Journal(tmp_path / "faults.jsonl").write("kill node", since=1, until=1, pids=[1])
     (tmp_path / "left.json").write_text(
         '{"queued": [], "morgue": [["orders", "17", 9]], "killers": [["orders", "17", 9]]}'
@@ -282,6 +284,7 @@ def test_a_world_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert read.nodes["A"].pid == 1
     assert read.faults == [Window("kill node", 1, 1, [1])]
     assert read.morgue == {(*ROW, 9)}
+    assert read.garbled == ["orders 17 got [b'1']"]
 
 
 def test_the_same_seed_gives_the_same_faults_and_another_seed_gives_others() -> None:
@@ -411,3 +414,10 @@ def test_what_a_run_had_in_use_when_something_broke_is_counted() -> None:
         "reshard": {"hold": 1},
         "failover": {"hold": 1},
     }
+
+
+def test_what_nobody_has_pushed_is_no_good_world() -> None:
+    made = history(*run(1, "A.0", 1, 1), pushed=1)
+    assert check(made).is_good
+    made.garbled = ["orders 17 got [b'1']"]
+    assert not check(made).is_good

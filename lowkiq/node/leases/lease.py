@@ -103,6 +103,10 @@ class Lease:
         #: When the oldest job that nobody has claimed is due, as far as this node knows (monotonic); for its beat.
         self.queued_for = math.inf
 
+    def beside(self, shard: Shard) -> Lease:
+        """Makes one of another shard of its queue, with all that these share."""
+        return Lease(shard, self.performer, self.claim_size, self.runtime, self.gate, self.suspects)
+
     @property
     def is_current(self) -> bool:
         """False while its queue's shards are being moved, and it is one of those: whoever moves it may have it."""

@@ -80,7 +80,7 @@ class Following:
             known = {lease.shard.prefix for lease in leases}
             for shard in shards_of(runtime.namespace, {queue: runtime.layouts[queue]}):
                 if shard.prefix not in known:
-                    lease = Lease(shard, leases[0].performer, leases[0].claim_size, runtime, leases[0].gate)
+                    lease = leases[0].beside(shard)
                     lease.is_foster = True
                     pools[lease] = pools[leases[0]]
         self._deal()

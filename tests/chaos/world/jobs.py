@@ -60,6 +60,10 @@ class Process:
         )
         threading.Thread(target=self._live, daemon=True).start()
 
+    def note(self, kind: str, **details: Any) -> None:
+        """Writes to its journal."""
+        self._journal.write(kind, **details)
+
     def die(self) -> None:
         self._journal.write("die")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -109,6 +113,9 @@ class Run:
         #: Checkpoints of earlier runs.
         self._kept = {job.id: json.loads(job.checkpoint) for job in self._context.jobs if job.checkpoint}
         self._failed: dict[str, BaseException | str] = {}
+        for id, payloads in payloads_by_id.items():
+            if not all(isinstance(payload, dict) or queue == queues.RECURRING for payload in payloads):
+                process.note("garbled", q=queue, id=id, got=repr(payloads)[:200])
         self._pause = 0.0
         self._open: dict[str, None] = {}
 

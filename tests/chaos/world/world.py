@@ -117,6 +117,7 @@ class World:
                     each.start()
             self._retry_blocked()
             self._let_go_of_the_dead()
+            self._run_now_what_died_often()
             left = self.left()
             if not left.keys() - queues.UNHURRIED:
                 dry_after = min(dry_after, now() - began)
@@ -137,6 +138,13 @@ class World:
             if queue.blocks:
                 with contextlib.suppress(RedisError):
                     self.app.workers[queue.name].actions.retry_all()
+
+    def _run_now_what_died_often(self) -> None:
+        """What was in hand at many deaths pauses after each, for ten minutes in the end: a person has it run now."""
+        worker = self.app.workers.get(queues.HALF_A_MINUTE)
+        with contextlib.suppress(RedisError, LowkiqError):
+            if worker and (later := [job.id for job in worker.queries.find("*") if job.perform_in > time.time() + 1]):
+                worker.actions.perform_now(later)
 
     def _let_go_of_the_dead(self) -> None:
         """Has run what waits for others that are all buried, or for the rest of a batch whose producer is gone."""

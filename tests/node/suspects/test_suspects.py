@@ -56,6 +56,20 @@ def test_what_kills_its_own_process_is_buried_and_its_node_lives(nodes: Nodes) -
     assert dead.error == "the node that ran this job died 3 times (max_crashes)"
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_suspect_of_a_queue_that_was_resharded_has_a_process_of_its_own(nodes: Nodes, asynchronous: bool) -> None:
+    nodes._options["asynchronous"] = asynchronous
+    node = nodes.start().wait_ready()
+    nodes.worker.actions.reshard(2)
+    wait_until(lambda: node.logged("resharded") and len(nodes.app.shards("jobs", 3)) == 2)
+    for shard in nodes.app.shards("jobs", 3):
+        nodes.app.redis().hset(f"{shard.prefix}crowds", "suspect", 1)
+    nodes.push({"id": "suspect", "payload": {}})
+    wait_until(nodes.is_done)
+    assert len(pids_of(nodes, "suspect")) == 1  # it was given its payload, not the payload's bytes
+    assert pids_of(nodes, "suspect")[0] != node.pid
+
+
 @pytest.mark.parametrize("options", [{"perform_timeout": 1}, {"max_running": 1}])
 def test_a_suspect_is_bound_by_its_options(nodes: Nodes, options: dict[str, Any]) -> None:
     """One that takes too long is killed, as nothing else can end it, which is a failure."""
