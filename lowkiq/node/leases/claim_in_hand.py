@@ -22,10 +22,11 @@ from lowkiq.node.leases.gate import Grant
 from lowkiq.node.leases.homes import Home, Homes
 from lowkiq.node.leases.known import Asked, Runner
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.leases.news import News
 from lowkiq.node.places import Place
 from lowkiq.queue.call import Call
-from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
-from lowkiq.queue.shard import Crashed, Exhausted, Failure, Outcome, Rest, Settled, Snoozed
+from lowkiq.queue.claims import Claim, Handed, claim_handed
+from lowkiq.queue.shard import Outcome, Rest, Settled
 from lowkiq.shared_page import Seat
 
 #: Seconds after which a job is asked for again of which an earlier claim, that Redis has lost, is in hand still.
@@ -124,26 +125,16 @@ class ClaimInHand(ABC):
         #: Redis's time of the claim, 0 if it is not known; and when we heard of it (monotonic).
         self._claimed_at, self._heard_at = claim.at, clock.monotonic()
         self._has_several = claim.has_several
-        self._failed: list[Failure] = []
-        self._exhausted: list[Exhausted] = []
-        self._snoozed: list[Snoozed] = []
-        self._crashed: list[Crashed] = []
-        #: Jobs that may not start yet, each with when it may (monotonic).
-        self._limited: list[tuple[str, float]] = []
+        #: None: of no job is there more to tell than that it is done.
+        self._news: News | None = None
+        if claim.spoiled:
+            self._tell().note_spoiled(claim.spoiled)
         #: What has not started by then is not to, without being asked for again (monotonic).
         self.startable_until = math.inf
         #: What may start, by id.
         self._granted: dict[str, Grant] = {}
         #: Its jobs start at the rate of their worker only.
         self.is_rated = self.worker.rate is not None
-        self._failed_ids: set[str] = set()
-        #: What follows from jobs that are done.
-        self._letters: list[tuple[str, bytes]] = []
-        self._spoiled = list(claim.spoiled)
-        #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
-        self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
-        #: Those of them that had started.
-        self._stopped: set[str] = set()
         #: The ids of its jobs that somebody has cancelled, and when that became known (monotonic).
         self.cancelled: Mapping[str, float] = {}
         #: Since when the first outcome has waited to be settled (monotonic).
@@ -328,7 +319,7 @@ class ClaimInHand(ABC):
             taken = self._take_out(out, len(permits.granted))
             self._granted = {**permits.granted}
             self.startable_until = min((row.until for row in permits.granted.values()), default=math.inf)
-            self._limited += [(id, at) for id, at in permits.refused.items() if id in taken]
+            self._limit((id, at) for id, at in permits.refused.items() if id in taken)
             for row in failures:
                 self._note(row)
             if out and self.waits_since is None:
@@ -357,7 +348,7 @@ class ClaimInHand(ABC):
         """Has what of these has not started go back, with the next settle, and stay there for as long."""
         with self._lock:
             at, others = clock.monotonic() + seconds, 0 if self.is_rated else len(self._unstarted_jobs())
-            self._limited += [(id, at) for id in self._take_out(ids, others)]
+            self._limit((id, at) for id in self._take_out(ids, others))
             if self.waits_since is None:
                 self.waits_since = clock.monotonic()
 
@@ -395,8 +386,7 @@ class ClaimInHand(ABC):
         """True if it has ended, and all there is to say of it is that every job is done, and had one payload."""
         with self._lock:
             return self.is_ended and self._is_ours and not (
-                self.has_unstarted or self._names_all or self._has_several or self._released or self._failed
-                or self._exhausted or self._snoozed or self._crashed or self._limited or self._spoiled or self._letters
+                self._news is not None or self.has_unstarted or self._names_all or self._has_several
             )  # fmt: skip
 
     def finish_call(self, following: int) -> Call[Settled | None]:
@@ -415,15 +405,8 @@ class ClaimInHand(ABC):
         with self._lock:
             self._forget_done(sent.done)
             self._names_all = self._names_all or outcome.is_more_than_acked
-            # What came since stays.
-            del self._released[: len(outcome.released)]
-            del self._failed[: len(outcome.failed)]
-            del self._exhausted[: len(outcome.exhausted)]
-            del self._snoozed[: len(outcome.snoozed)]
-            del self._crashed[: len(outcome.crashed)]
-            del self._limited[: len(outcome.limited)]
-            del self._spoiled[: len(outcome.spoiled)]
-            del self._letters[: len(outcome.letters)]
+            if self._news is not None:
+                self._news.forget(outcome)
             self.waits_since = None
         if outcome.letters:
             self.lease.runtime.letters.note(self.lease)
@@ -457,7 +440,8 @@ class ClaimInHand(ABC):
 
     def follow(self, home: Home, layout: str) -> None:
         """Notes that the shard there was moved to that layout."""
-        self.homes.follow(home, layout, {*self.ids, *(row.id for row in self._spoiled)})
+        spoiled = self._news.spoiled if self._news is not None else ()
+        self.homes.follow(home, layout, {*self.ids, *(row.id for row in spoiled)})
 
     def take_back_call(self) -> Settle | None:
         """Ends a claim of which nothing runs, since its thread is inside another's job: as `settle_call` does."""
@@ -510,32 +494,32 @@ class ClaimInHand(ABC):
     def _forget_done(self, done: int) -> None: ...
 
     def _note(self, failures: Failures) -> None:
-        self._failed += failures.failed
-        self._exhausted += failures.exhausted
-        self._snoozed += failures.snoozed
-        self._crashed += failures.crashed
-        self._letters += failures.letters
-        self._released += (*failures.released, *failures.unstarted)
-        for rows in (failures.failed, failures.exhausted, failures.snoozed, failures.crashed):
-            self._failed_ids.update(row.id for row in rows)
-        self._failed_ids.update((*failures.released, *failures.unstarted))
+        self._tell().note(failures)
         if failures.limited and self.is_rated:
             self.lease.gate.note_limited(self._granted, failures.limited)
             self.startable_until = -math.inf
         if failures.unstarted:
             self._return_grants([job for job in self._jobs if job.id in failures.unstarted])
-        self._stopped.update(failures.released)
-        self._note_spoiled(failures.spoiled)
 
-    def _note_spoiled(self, spoiled: Sequence[Spoiled]) -> None:
-        ids = dict.fromkeys(row.id for row in spoiled)
-        self._failed_ids.update(ids)
-        self._spoiled += spoiled
-        self._released += ids
+    def _tell(self) -> News:
+        """Where more is noted than that jobs are done."""
+        if self._news is None:
+            self._news = News()
+        return self._news
+
+    def _limit(self, rows: Iterable[tuple[str, float]]) -> None:
+        """Notes jobs that may not start yet, each with when it may (monotonic)."""
+        if limited := list(rows):
+            self._tell().limited += limited
+
+    def _release(self, jobs: Sequence[Job]) -> None:
+        """Has jobs go back that have not started."""
+        if jobs:
+            self._tell().released += [job.id for job in jobs]
 
     def _has_news(self) -> bool:
         """Returns whether there is anything to settle."""
-        return bool(self._done_jobs() or self._spoiled or self._released or self._limited or self._failed)
+        return bool(self._done_jobs() or self._news)
 
     def _outcome(self, *, last: bool) -> Outcome:
         """
@@ -543,20 +527,9 @@ class ClaimInHand(ABC):
         a failover may have lost more than that, those that are done are named, and the rest goes back.
         """
         rest: Rest = "keep" if not last else "release" if self.has_unstarted or self._names_all else "ack"
+        news = self._news
         # Letters are of jobs that are named.
-        done = self._done_jobs() if rest != "ack" or self._letters else ()
-        now = clock.monotonic() if self._limited else 0.0
-        return Outcome(
-            acked=[job.id for job in done if job.id not in self._failed_ids],
-            released=tuple(self._released),
-            failed=tuple(self._failed),
-            exhausted=tuple(self._exhausted),
-            snoozed=tuple(self._snoozed),
-            crashed=tuple(self._crashed),
-            spoiled=tuple(self._spoiled),
-            limited=[Snoozed(id, max(at - now, 0.0), "limited") for id, at in self._limited],
-            rest=rest,
-            has_several=self._has_several,
-            stopped=[id for id in self._released if id in self._stopped] if self._stopped else (),
-            letters=tuple(self._letters),
-        )
+        done = self._done_jobs() if rest != "ack" or (news is not None and news.letters) else ()
+        if news is None:
+            return Outcome(acked=[job.id for job in done], rest=rest, has_several=self._has_several)
+        return news.outcome(done, rest, has_several=self._has_several)

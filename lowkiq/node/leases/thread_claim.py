@@ -231,7 +231,7 @@ class ThreadClaim(ClaimInHand):
     def _sit_down(self, *, is_apart: bool) -> None:
         """Names the claim of which something is performed, in the node or in a process of its own."""
         # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.
-        batch_size = 0 if self._released else self._batch_size
+        batch_size = 0 if self._news is not None and self._news.released else self._batch_size
         self._seat.begin(self.shard.prefix, self.number, len(self._jobs), batch_size, is_apart=is_apart)
 
     @property
@@ -251,7 +251,7 @@ class ThreadClaim(ClaimInHand):
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _give_back(self) -> None:
-        self._released += [job.id for job in self._jobs[self._started : self._end]]
+        self._release(self._jobs[self._started : self._end])
         self._return_grants(self._jobs[self._started : self._end])
         self._end = self._until = self._started
 
@@ -276,7 +276,7 @@ class ThreadClaim(ClaimInHand):
 
     def _note(self, failures: Failures) -> None:
         super()._note(failures)
-        if (failures.limited and self.is_rated) or len(self._letters) >= MOST_LETTERS:
+        if (failures.limited and self.is_rated) or len(self._tell().letters) >= MOST_LETTERS:
             self._until = self._started  # what was granted before the far side had enough; or a settle gets too large
 
     def _done_jobs(self) -> Sequence[Job]:

@@ -143,7 +143,7 @@ class LoopClaim(ClaimInHand):
 
     def _give_back(self) -> None:
         self.is_resting = True  # nor do tasks begin that were made already
-        self._released += [job.id for job in self._unstarted]
+        self._release(self._unstarted)
         self._return_grants(self._unstarted)
         self._unstarted = []
 

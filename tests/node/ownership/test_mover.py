@@ -10,6 +10,7 @@ import redis
 from lowkiq import Lowkiq, clock
 from lowkiq.admin.resharding import note_moved
 from lowkiq.errors import Fenced
+from lowkiq.handlers.performer import Performer
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership import following as following_module
 from lowkiq.node.ownership import mover as mover_module
@@ -281,6 +282,16 @@ def test_while_shards_are_moved_a_node_has_both_generations_and_one_mover(follow
     follower.movers[0].alive = False
     follower.follow(MOVING)
     assert len(follower.movers) == 2
+
+
+def test_new_shards_share_with_the_old_ones_what_those_share(follower: Follower) -> None:
+    """Its gate, and what runs its suspects: in the node their payloads are not even loaded."""
+    runtime, first = follower.runtime, follower.old[0]
+    first.suspects = Performer(first.performer.worker, runtime.settings, runtime.fatal, runtime.loop)
+    follower.follow(MOVING)
+    names = ("performer", "suspects", "gate", "claim_size", "runtime")
+    new = [lease for lease in follower.pools if lease not in follower.old]
+    assert [[getattr(lease, name) for name in names] for lease in new] == [[getattr(first, name) for name in names]] * 3
 
 
 def test_old_shards_go_when_nothing_of_them_runs_and_the_node_has_them_no_more(follower: Follower) -> None:
