@@ -70,17 +70,29 @@ class _TlsToSentinel(_Bounded, redis.SSLConnection, ByAddress):
 
 
 class _Sentinel(Sentinel):
-    """Says in a line why there is no primary: redis-py shows its clients."""
+    """
+    Asks for the primary's address, as clients should. redis-py asks what there is to know of it: of a failover that
+    goes on that still has the old primary, which takes writes until the last replica follows the new one.
+    """
 
     def discover_master(self, service_name: str) -> Any:
-        try:
-            return super().discover_master(service_name)  # type: ignore[no-untyped-call]
-        except MasterNotFoundError as error:
-            asked = [client.connection_pool.connection_kwargs for client in self.sentinels]
-            where = ", ".join(f"{options['host']}:{options['port']}" for options in asked)
-            _, has_reason, reason = str(error).rpartition(" - ")
-            why = f"can't be asked: {reason}" if has_reason else "know none: is that the name they have?"
-            raise MasterNotFoundError(f"no primary of {service_name!r}: the sentinels {where} {why}") from None
+        problems: list[str] = []
+        for sentinel in list(self.sentinels):
+            try:
+                found = sentinel.sentinel_get_master_addr_by_name(service_name)
+            except RedisError as error:
+                problems.append(str(error))
+                continue
+            if found:
+                self.sentinels.remove(sentinel)  # it is asked first from now on
+                self.sentinels.insert(0, sentinel)
+                host, port = found
+                return host.decode() if isinstance(host, bytes) else host, int(port)
+        asked = [client.connection_pool.connection_kwargs for client in self.sentinels]
+        where = ", ".join(f"{options['host']}:{options['port']}" for options in asked)
+        why = f"can't be asked: {problems[0]}" if problems else "know none: is that the name they have?"
+        # In a line: redis-py shows its clients.
+        raise MasterNotFoundError(f"no primary of {service_name!r}: the sentinels {where} {why}")
 
 
 class _Pool(SentinelConnectionPool, redis.BlockingConnectionPool):

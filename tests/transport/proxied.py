@@ -11,6 +11,7 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
+from lowkiq.transport import sentinel
 from tests.support import HOST, free_port, wait_until
 from tests.transport.kinds.member import Member
 from tests.transport.tcp_proxy import TcpProxy
@@ -41,7 +42,8 @@ def settings_for(
 ) -> dict[str, Any]:
     """Settings that lead there, of a client with that socket_timeout; `options` are of one that the user makes."""
     address = HOST, proxy.port
-    monkeypatch.setattr(Sentinel, "discover_master", lambda *_: address)
+    for asks in (Sentinel, sentinel._Sentinel):
+        monkeypatch.setattr(asks, "discover_master", lambda *_: address)
     options = {"socket_timeout": timeout} | options
     if way == "user's":
         return {"redis": lambda: redis.Redis(HOST, proxy.port, **options)}

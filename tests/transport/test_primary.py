@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.sentinel import Sentinel
 
 from lowkiq import Lowkiq
@@ -63,7 +64,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture
 def service(servers: Service, monkeypatch: pytest.MonkeyPatch) -> Service:
     servers.fail_back()
-    monkeypatch.setattr(Sentinel, "discover_master", servers.discover)
+    for asks in (Sentinel, sentinel._Sentinel):
+        monkeypatch.setattr(asks, "discover_master", servers.discover)
     monkeypatch.setattr(sentinel, "FOLLOW_INTERVAL", 0.05)
     return servers
 
@@ -192,3 +194,28 @@ def test_nor_by_who_awaits_after_a_loss(own_redis_server: RedisServer) -> None:
     asyncio.run(push())
     assert own_redis_server.ask("HLEN", "awaited:{q:0}:payloads") == 1
     app.close()
+
+
+class Failing:
+    """A sentinel that fails over: what it knows of the primary is of the old one until all replicas follow the new."""
+
+    def __init__(self, address: tuple[bytes, int] | Exception | None) -> None:
+        self._address = address
+
+    def sentinel_masters(self) -> dict[str, Any]:
+        is_well = {"is_master": True, "is_sdown": False, "is_odown": False, "num-other-sentinels": 2}
+        return {"s": is_well | {"ip": "old", "port": 1}}
+
+    def sentinel_get_master_addr_by_name(self, _: str) -> tuple[bytes, int] | None:
+        if isinstance(self._address, Exception):
+            raise self._address
+        return self._address
+
+
+def test_a_primary_is_followed_while_the_failover_still_goes_on() -> None:
+    """The old one takes writes until it is over, which nobody will ever read."""
+    asked = sentinel._Sentinel([])
+    away, unknowing, knows = Failing(RedisTimeoutError("away")), Failing(None), Failing((b"new", 2))
+    asked.sentinels = [away, unknowing, knows]
+    assert asked.discover_master("s") == ("new", 2)
+    assert asked.sentinels == [knows, away, unknowing]

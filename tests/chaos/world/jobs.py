@@ -232,7 +232,7 @@ def _times(jobs: Sequence[Job]) -> dict[str, list[dict[str, Any]]]:
     """Payloads of jobs that recur, numbered by the milliseconds for which they are."""
     return {
         job.id: [
-            {"n": round((payload["due"] if payload else score) * 1_000), "s": 0}
+            {"n": round((payload["due"] if payload else score) * 1_000), "s": 0.03}
             for payload, score in zip(job.payloads, job.scores, strict=True)
         ]
         for job in jobs

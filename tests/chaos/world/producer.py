@@ -149,7 +149,11 @@ class Producer:
         queue = self._rng.choice([queue for queue in self._load.queues if queue.name in queues.WAITED_FOR])
         fresh = [f"{self._number}-{time.monotonic_ns() + n}" for n in range(self._rng.randint(1, MOST_WAITED_FOR))]
         made = [self._job(queue, id) for id in fresh for _ in range(self._rng.randint(1, 2))]
-        last: NewJob = {"id": f"{self._number}-w{time.monotonic_ns()}", "payload": {"n": 1, "s": 0}, "score": 1}
+        last: NewJob = {
+            "id": f"{self._number}-w{time.monotonic_ns()}",
+            "payload": {"n": 1, "s": round(self._rng.uniform(0, 0.3), 3)},
+            "score": 1,
+        }
         push = self._push_batch if self._rng.random() < BATCHES else self._push_dependent
         if push(queue.name, made, last):
             self._waiting.append(str(last["id"]))

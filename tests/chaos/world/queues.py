@@ -137,13 +137,23 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue(
                 "isolated", 3, 2, is_scored=True, seconds=(0, 0.1), share=0.1, runs="in processes", perform_timeout=2
             ),
-            Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True),
-            Queue("limited", 4, 2, is_scored=True, seconds=(0, 0.05), share=0.1, max_running=2),
+            Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True, reshards=(5, 2)),
+            Queue("limited", 4, 2, is_scored=True, seconds=(0, 0.05), share=0.1, max_running=2, reshards=(3, 6)),
             Queue("limited-tasks", 2, 1, is_scored=True, seconds=(0, 0.1), share=0.05, runs="as tasks", max_running=3),
-            Queue("rated", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.02, rate=Rate(30, per=10)),
+            Queue("rated", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.02, rate=Rate(30, per=10), reshards=(2, 4)),
             Queue("fair", 2, 3, is_scored=True, seconds=(0, 0.02), share=0.1, is_fair=True, reshards=(5, 2)),
             Queue("kept", 3, 5, is_scored=True, seconds=(0, 0.05), share=0.1, keeps_last=True, reshards=(7, 1)),
-            Queue("throttled", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, throttle=2, debounce=(0.2, 1)),
+            Queue(
+                "throttled",
+                3,
+                5,
+                is_scored=False,
+                seconds=(0, 0.01),
+                share=0.1,
+                throttle=2,
+                debounce=(0.2, 1),
+                reshards=(4, 2),
+            ),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
             # Longer than most of the nodes live.
