@@ -68,6 +68,7 @@ def test_options_given_to_the_decorator_win_over_those_of_the_class(app: Lowkiq)
         ({"batch_size": 1001}, "worker work: batch_size is 1001"),
         ({"batch_size": True}, "worker work: batch_size is True"),
         ({"max_retry_count": -1}, "worker work: max_retry_count is -1, it must be an integer from 0"),
+        ({"queue_name": "."}, "worker work: queue_name '.' is a step in a path"),
         ({"queue_name": ".."}, "worker work: queue_name '..' is a step in a path"),
         ({"queue_name": "a b"}, "worker work: queue_name 'a b' must match [A-Za-z0-9_.-]+; set one"),
         ({"queue_name": "a:b"}, "queue_name 'a:b' must match"),
