@@ -191,7 +191,7 @@ class Worker(Generic[P]):
     def retries_exhausted(self, batch: list[Job], /) -> Any:
         """
         Called when payloads go to the morgue because their job has failed, and each of `max_retry_count` retries too;
-        or because it is not to be tried again (Bury).
+        or because it is not to be tried again (Bury), or its process has died `max_crashes` times.
 
         Args:
             batch: the jobs, each with the payload that goes, or with all that go, and its error.

@@ -30,6 +30,7 @@ from lowkiq.node.boot import (
     refuse_greenlets,
     say_last_words,
 )
+from lowkiq.node.chores.burials import Burials
 from lowkiq.node.chores.clockwork import Clockwork
 from lowkiq.node.chores.post import Post
 from lowkiq.node.counts.incident_notes import LEAVES, started
@@ -230,7 +231,8 @@ class Node:
         keeper = self._keeper
         calls = {FOSTER: self._take_over, WANTED: keeper.want, CANCEL: keeper.cancel, PAUSE: keeper.pause}
         calls |= {LETTERS: runtime.letters.note, RECURS: runtime.recurring.note}
-        self._chores = Post(runtime), clockwork
+        self._burials = Burials(runtime)
+        self._chores = Post(runtime, self._burials), clockwork, self._burials
         self._doorbell = Doorbell(runtime, pools, calls, self._beat_soon)
         followers += [self._doorbell.follow, lambda _: keeper.look_soon()]
 
@@ -384,7 +386,7 @@ class Node:
         drain = Drain(runtime, self._workers, self._keeper, self._elastic.heirs() if self._elastic else {})
         drain.begin()
         self._following.stop()
-        while drain.advance(self._leave_at) and clock.monotonic() < self._leave_at:
+        while (drain.advance(self._leave_at) or self._burials.is_calling) and clock.monotonic() < self._leave_at:
             self._wait(BURST_TICK)
             if self._fatal_error is not None and not self._is_to_retire:
                 self._leave("draining")

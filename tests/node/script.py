@@ -125,7 +125,17 @@ async def init():
     loops.append(asyncio.get_running_loop())
     record("init")
 
+
+def hear(worker, batch, call):
+    try:
+        call()
+    except Exception as error:
+        record("heard", [job.id for job in batch], f"{type(error).__name__}: {error}")
+        raise
+
+
 app = Lowkiq(
+    server_middlewares=[hear] if "hears" in options else [],
     load_payload=load,
     last_words=lambda error: record("last_words", type(error).__name__, str(error)),
     on_server_init=init if options.get("asynchronous") else lambda: record("init"),
@@ -173,6 +183,8 @@ class Jobs(Worker):
 
     def retries_exhausted(self, batch):
         record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
+        if options.get("exhausted"):
+            act("", options["exhausted"])
 
     async def perform_async_jobs(self, payloads_by_id):
         context = current()

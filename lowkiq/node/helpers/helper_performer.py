@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from lowkiq.errors import CheckpointFailed, ProcessDied
-from lowkiq.handlers.context import NOTE_CHARS, Progress, running_here
+from lowkiq.handlers.context import NOTE_CHARS, Progress, Run, running_here, start_here
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited, Retries, loggable
 from lowkiq.handlers.start import NotStarted, Start
@@ -89,6 +89,38 @@ class HelperPerformer(Performer):
                 logger.error("hooks_not_called", queue=self.worker.queue_name, ids=ids, reason=str(ended))
         return self._failed(batch, error)
 
+    def buried(self, batch: list[Job], error: Exception) -> bool:
+        """As Performer.buried, in a helper of the calling thread that is only for this, and may die of it."""
+        if not self.hears_of_burials:
+            return True
+        try:
+            self._run_buried(batch, error)
+        except NotStarted:
+            return False
+        except HelperEnded as ended:
+            if not ended.has_begun and ended.error is None:
+                return False  # the fork server has died, and the node ends
+            return self._unheard(batch, ended)
+        return True
+
+    def _run_buried(self, batch: list[Job], error: Exception) -> None:
+        """Raises NotStarted or HelperEnded."""
+        run, shard = running_here(), running_here().shard
+        jobs, told = [RawJob.of(job) for job in batch], Told.of(error)
+        work = Work(shard.queue, shard.index, run.epoch, run.node, jobs, told, self.live, is_buried=True)
+        helper = self._server.mine()
+        helper.begin()
+        try:
+            helper.run(work, self.worker.perform_timeout, partial(_answer_for_none, run), start_here())
+        finally:
+            self._server.retire(helper)
+
+    def _unheard(self, batch: list[Job], ended: HelperEnded) -> bool:
+        """What becomes of a burial for which no helper could begin, or that has killed it. As `buried`."""
+        ids = loggable(job.id for job in batch)
+        logger.error("hooks_not_called", queue=self.worker.queue_name, ids=ids, reason=str(ended))
+        return True
+
     def _run(self, batch: list[Job], claim: ThreadClaim, error: BaseException | None = None) -> Failures | None:
         """Has a helper perform the batch, or say what becomes of one that has failed so. Raises HelperEnded."""
         told = None if error is None else Told.of(error)
@@ -140,6 +172,17 @@ def _hear(claim: ThreadClaim, batch: Sequence[Job], channel: Channel[FromHelper]
             claim.report(Progress(heard.share, heard.note[:NOTE_CHARS]))
         case Keep():
             channel.send(Answer(error=_keep(claim, batch, heard)))
+
+
+def _answer_for_none(run: Run, channel: Channel[FromHelper], heard: Any) -> None:
+    """Acts on what a helper asks that has no batch of a claim: none of it is to be kept."""
+    match heard:
+        case IsLost():
+            channel.send(Answer(is_so=run.is_lost))
+        case MayStart():
+            channel.send(Answer())
+        case Keep():
+            channel.send(Answer(error=Told.of(CheckpointFailed("this run is over"))))
 
 
 def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:
