@@ -122,7 +122,7 @@ class WorkerOptions(_Both, total=False):
     throttle: Annotated[float | None, check_throttle]
     keep: Keep
     equal: Annotated[Equal | None, check_equal]
-    isolation: Literal["thread", "process"]
+    isolation: Literal["thread", "process", "spawn"]
     rate: Annotated[Rate | None, _check_rate]
     pushes: Literal["now", "on_success"]
     id: Annotated[Callable[[Any], object] | None, _OF_PAYLOAD]

@@ -95,6 +95,7 @@ class Node:
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
+        source: where the application comes from, as `lowkiq -r` is told it; None: helpers can't begin anew.
         on_state: called in the main thread, at each change of state and about every second, with the state, and the
             node's load.
     """
@@ -114,6 +115,7 @@ class Node:
         dead_nodes: Sequence[str] = (),
         page: SharedPage | None = None,
         ends_process: bool = False,
+        source: str | None = None,
         on_state: Callable[[str, int, int, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
@@ -128,6 +130,7 @@ class Node:
         self._dead_nodes, self.page = tuple(dead_nodes), page or SharedPage()
         #: Quiet: told to take no jobs, perhaps before it could take any.
         self._is_burst, self._is_quiet, self._ends_process = burst, quiet, ends_process
+        self._source = source
         self._remote = Remote(self.name)
         self._on_state = on_state or (lambda *_: None)
         self._workers: list[JobThread] = []
@@ -154,7 +157,7 @@ class Node:
             try:
                 refuse_greenlets()
                 self._fork_server = make_fork_server(
-                    self._workers_by_queue, self._settings, self.page, self._fatal, self._signals.close
+                    self._workers_by_queue, self._settings, self.page, self._fatal, self._signals.close, self._source
                 )
                 if self._fork_server:
                     ends.callback(self._fork_server.close)

@@ -31,6 +31,7 @@ from lowkiq.node.helpers.frames import (
     Work,
 )
 from lowkiq.node.helpers.helper import HelperEnded
+from lowkiq.node.helpers.server_process import FORKED, SPAWNED
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
@@ -55,6 +56,7 @@ class HelperPerformer(Performer):
         self.load, self.check_id, self.is_loaded_by_user = bytes, None, False
         self._retries = Retries(_without_hooks(made), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
         self._server = server
+        self._kind = SPAWNED if worker.isolation == "spawn" else FORKED
         self._max_crashes = runtime.settings.max_crashes
 
     def perform(self, batch: list[Job]) -> Failures | None:
@@ -108,7 +110,7 @@ class HelperPerformer(Performer):
         run, shard = running_here(), running_here().shard
         jobs, told = [RawJob.of(job) for job in batch], Told.of(error)
         work = Work(shard.queue, shard.index, run.epoch, run.node, jobs, told, self.live, is_buried=True)
-        helper = self._server.mine()
+        helper = self._server.mine(self._kind)
         helper.begin()
         try:
             helper.run(work, self.worker.perform_timeout, partial(_answer_for_none, run), start_here())
@@ -127,7 +129,7 @@ class HelperPerformer(Performer):
         start = Start(claim.may_start if error is None else lambda: True)
         jobs = [RawJob.of(job) for job in batch]
         work = Work(claim.shard.queue, claim.shard.index, claim.epoch, claim.node, jobs, told, self.live)
-        helper = self._server.mine()
+        helper = self._server.mine(self._kind)
         helper.begin()
         claim.stopper, claim.read_pid = helper.stop, lambda: helper.pid
         try:
