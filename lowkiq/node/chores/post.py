@@ -103,8 +103,9 @@ class Post(LastingThread):
             self._runtime.outage.met(error)
             failed = dict.fromkeys(outboxes, error)  # it is not known what has arrived
         for outbox, lease in outboxes.items():
-            for letter in outbox.own if isinstance(lease, Lease) else ():
-                self._burials.note(Burial(lease, outbox, letter))
+            if isinstance(lease, Lease):
+                for letter in outbox.own:
+                    self._burials.note(Burial(lease, outbox, letter))
         for lease in leases:
             if lease.epoch is None:
                 self._again.pop(lease, None)

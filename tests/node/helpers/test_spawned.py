@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ from tests.support import wait_until
 
 
 @pytest.fixture
-def isolated(isolated: Callable[..., IsolatedNodes]) -> Iterator[Callable[..., IsolatedNodes]]:
+def isolated(isolated: Callable[..., IsolatedNodes]) -> Callable[..., IsolatedNodes]:
     return lambda **options: isolated(**{"isolation": "spawn"} | options)
 
 
