@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import signal
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import redis
 
 from lowkiq.codec import join_words
 from lowkiq.job import shard_of
+from lowkiq.node.chores import burials
+from lowkiq.queue.letters import Letter, Outbox
+from lowkiq.queue.shard import Shard
 from tests.node.nodes import NodeProcess, Nodes
 from tests.support import wait_until
 
@@ -110,3 +116,31 @@ def test_what_a_node_has_left_the_next_one_does_unless_it_has_begun(nodes: Nodes
     assert not redis.exists(f"{shard.prefix}letters")
     told = [row[2] for row in nodes.records("exhausted")]
     assert told == ([[["left", [{"n": 1}], "moved to the morgue by hand"]]] if is_dead and kind == b"buried" else [])
+
+
+class Refusing:
+    """A Redis that does not answer for so many calls."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.calls = times, 0
+
+    def run(self, call: Any) -> list[Any]:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise redis.exceptions.ConnectionError
+        return []
+
+
+@pytest.mark.parametrize(("times", "loses_at", "may_start"), [(2, 9, True), (9, 3, False), (0, 0, False)])
+def test_that_a_call_begins_is_said_until_redis_answers_or_another_node_may_say_it(
+    monkeypatch: pytest.MonkeyPatch, times: int, loses_at: int, may_start: bool
+) -> None:
+    monkeypatch.setattr(burials, "AGAIN", 0.001)
+    caller, shard = Refusing(times), Shard("lowkiq", "jobs", 0, 3)
+    outbox = Outbox(shard, "node", "7", lambda: caller.calls < loses_at)
+    letter = Letter(b"name", b"1", b"left", b"buried", "jobs", 1, [b"left"])
+    burial = burials.Burial(cast(Any, None), outbox, letter)
+    runtime = cast(Any, SimpleNamespace(caller=caller, node="node", outage=SimpleNamespace(met=lambda _: None)))
+    run = burials._Run(burial, runtime, cast(Any, None), [], lambda: True)
+    assert run.may_start() is may_start
+    assert caller.calls == min(times + 1, loses_at)
