@@ -11,6 +11,7 @@ from lowkiq.admin.past import history
 from lowkiq.log import configure
 from lowkiq.node.health import heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
+from lowkiq.node import spares
 from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])
@@ -18,6 +19,7 @@ records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure("debug")
 # Five times as often as elsewhere: many tests wait for what a beat tells.
 heartbeat.BEAT_INTERVAL = history.SAMPLE_INTERVAL = 1
+spares.AWAY_AFTER = options.get("away_after", spares.AWAY_AFTER)
 if not options.get("fosters_unasked", True):
     Housekeeping._foster = lambda *_: None
 if "address_space" in options:
