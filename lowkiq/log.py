@@ -171,6 +171,10 @@ def _escaped_traceback(out: TextIO, error: Any) -> None:
     out.write("".join(shown))
 
 
+#: What was chosen last: the level, and the file, if it is one.
+chosen: tuple[str, Path | None] = (DEFAULT_LEVEL, None)
+
+
 def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
     """
     Chooses the renderer by where lines go; `level` is the lowest that is written, also of what the application logs.
@@ -185,6 +189,8 @@ def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
     """
     import structlog  # noqa: PLC0415
 
+    global chosen  # noqa: PLW0603 (for a process that begins anew and is to write alike)
+    chosen = level, path
     is_terminal = path is None and sys.stderr is not None and sys.stderr.isatty()
     lines = Lines(path, lambda count: get_logger().warning("log_lines_dropped", count=count))
     TROUBLES.lines = lines

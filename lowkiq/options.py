@@ -16,7 +16,7 @@ from lowkiq.fewer import Debounce, Equal, Keep, check_debounce, check_equal, che
 from lowkiq.policies import MOST_RETRIES, Retry, check_retry
 from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.rate import Rate, parse_rate
-from lowkiq.settings import NAME
+from lowkiq.settings import NAME, STEPS
 
 #: Seconds that a perform_timeout may be: a day.
 LONGEST_PERFORM: Final = 86_400
@@ -25,7 +25,7 @@ LONGEST_PERFORM: Final = 86_400
 def _check_name(label: str, value: Any) -> None:
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise SettingsError(f"{label} {value!r} must match {NAME.pattern}; set one")
-    if value in {".", ".."}:
+    if value in STEPS:
         raise SettingsError(f"{label} {value!r} is a step in a path, no browser would find its page; set one")
 
 
@@ -122,7 +122,7 @@ class WorkerOptions(_Both, total=False):
     throttle: Annotated[float | None, check_throttle]
     keep: Keep
     equal: Annotated[Equal | None, check_equal]
-    isolation: Literal["thread", "process"]
+    isolation: Literal["thread", "process", "spawn"]
     rate: Annotated[Rate | None, _check_rate]
     pushes: Literal["now", "on_success"]
     id: Annotated[Callable[[Any], object] | None, _OF_PAYLOAD]

@@ -104,7 +104,7 @@ class Worker(Generic[P]):
     fewer: ClassVar[Fewer] = NONE
     #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
     #: death is a failure of the batch and no more.
-    isolation: ClassVar[Literal["thread", "process"]] = "thread"
+    isolation: ClassVar[Literal["thread", "process", "spawn"]] = "thread"
     #: How many jobs may start within a time, over all nodes: Rate(100, per=60), or of each key: Rate(…, by=…).
     rate: ClassVar[Rate | None] = None
     #: A function of an id and a payload that tells whose job it is, such as a tenant's name: all who have jobs due get
@@ -191,7 +191,7 @@ class Worker(Generic[P]):
     def retries_exhausted(self, batch: list[Job], /) -> Any:
         """
         Called when payloads go to the morgue because their job has failed, and each of `max_retry_count` retries too;
-        or because it is not to be tried again (Bury).
+        or because it is not to be tried again (Bury), or its process has died `max_crashes` times.
 
         Args:
             batch: the jobs, each with the payload that goes, or with all that go, and its error.

@@ -254,6 +254,8 @@ MUTANTS = {
     "apart_is_nobody": Mutant("deaths.lua", ":(%d+)(a?)$')", ":(%d+)$')", "I7"),
     "suspected_at_once": Mutant("deaths.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0", "false", "I7"),
     "crashes_once_more": Mutant("settle.lua", "died >= tonumber(max_crashes)", "died > tonumber(max_crashes)", "I7"),
+    "buried_untold": Mutant("endings.lua", "      tell_of_burial(P, id)\n", ""),
+    "crashed_untold": Mutant("settle.lua", "  tell_of_burial(P, id)\n", ""),
     "crashes_uncounted": Mutant("settle.lua", "P .. 'crashes', id)) or 0) + 1", "P .. 'crashes', id)) or 0)", "I7"),
     "tried_without_pause": Mutant("endings.lua", "pauses and pauses[id] or perform_in", "perform_in"),
     "buried_in_a_crowd": Mutant(

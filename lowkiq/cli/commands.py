@@ -174,6 +174,7 @@ def run(
             threads=environment.parse_threads(several) if several else None,
             burst=burst,
             ends_process=True,
+            source=require,
         )
     except LowkiqError as error:
         fail(str(error), code_of_import(error))

@@ -19,7 +19,7 @@ from lowkiq.handlers.context import in_hooks, shard_here, start_here, with_lette
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.retries import Failures, Retries, loggable
-from lowkiq.handlers.start import NotStarted
+from lowkiq.handlers.start import NotStarted, Start
 from lowkiq.handlers.stop import Stop
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
@@ -186,6 +186,41 @@ class Performer:
             logger.info("jobs_cancelled", queue=self.worker.queue_name, ids=loggable(ids), released=len(going_back))
         return Failures(released=going_back)
 
+    @property
+    def hears_of_burials(self) -> bool:
+        """Something of the application's is to be called for jobs that deaths have buried."""
+        return self._has_hook or bool(self._middlewares)
+
+    def buried(self, batch: list[Job], error: Exception) -> bool:
+        """
+        Has the application hear of jobs that deaths have buried: middlewares see the error in place of a `perform`,
+        which is not called, and `retries_exhausted` is called as ever. False: the run that begins here may not start.
+        """
+        if self.hears_of_burials:
+            start = start_here()
+            try:
+                start()
+            except NotStarted:
+                return False
+            for job in batch:
+                job.error = str(error)
+            with in_hooks():
+                self._raise_through_middlewares(batch, error, start)
+                self._retries.call_retries_exhausted(batch)
+        return True
+
+    def _raise_through_middlewares(self, batch: list[Job], error: Exception, start: Start) -> None:
+        try:
+            if self.is_async:
+                fails = partial(_raise_async, error)
+                self.loop.finish(middlewares.around_async(self._middlewares, self.worker, batch, fails, start)())
+            else:
+                raises = partial(_raise, error)
+                middlewares.around(self._middlewares, self.worker, batch, raises, self.loop, start)()
+        except BaseException as raised:  # noqa: BLE001 (mostly the error itself)
+            if not isinstance(raised, Exception | asyncio.CancelledError):
+                self._fatal(raised)
+
     def _told_of(self, batch: list[Job]) -> AbstractContextManager[None]:
         """The span of a batch, where somebody wants it."""
         if self._telemetry is None:
@@ -229,6 +264,14 @@ class Performer:
             first = next(iter(errors.values()))
             return self._failed(batch, str(first) if isinstance(first, Decision) else first)
         return self._retries.decide(batch, errors)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+async def _raise_async(error: Exception) -> None:
+    raise error
 
 
 def _require_no_coroutine(result: object) -> None:

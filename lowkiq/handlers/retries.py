@@ -131,7 +131,7 @@ class Retries:
         fates = Counter(_FATES[row.fate] for row in ended)
         self._log(jobs, texts[id(first)][0], first, failed=len(failed), buried=fates.pop("buried", 0), **fates)
         if going:
-            self._call_retries_exhausted(going)
+            self.call_retries_exhausted(going)
         return failed, ended
 
     def _rule(self, error: BaseException | str) -> Policy | Decision | None:
@@ -178,8 +178,11 @@ class Retries:
             min(max(delay, 0.0), LONGEST_DELAY) if math.isfinite(delay) else Worker.retry_in(self.worker, retry_count)
         )
 
-    def _call_retries_exhausted(self, jobs: list[Job]) -> None:
-        """Comes before the settle: if the node dies in between it is called again, which is better than never."""
+    def call_retries_exhausted(self, jobs: list[Job]) -> None:
+        """
+        Calls the hook. Of what has failed that comes before the settle: if the node dies in between it is called again,
+        which is better than never.
+        """
         try:
             hook: Callable[[list[Job]], object] = self.worker.retries_exhausted
             self._loop.finish(forks.run(hook, jobs))

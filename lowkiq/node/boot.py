@@ -40,15 +40,20 @@ def make_fork_server(
     page: SharedPage,
     fatal: Fatal,
     close_foreign: Callable[[], None],
+    source: str | None = None,
 ) -> ForkServer:
     """Forks what makes processes for isolated jobs, and for suspects: before there is anything to share."""
     isolated = [queue for queue, worker in workers.items() if worker.isolation == "process"]
     if isolated and (missing := missing_in_forks()):
         logger.warning(
             "import_forbids_forks", started=missing[:MOST_NAMED], queues=isolated[:MOST_NAMED],
-            advice="jobs in processes of their own lack it, or hang: begin it in on_server_init, which they call too",
+            advice="jobs in processes of their own lack it, or hang: begin it in on_server_init, which they call too, "
+            'or let them begin anew with isolation="spawn"',
         )  # fmt: skip
-    return ForkServer(workers, settings, page, fatal, close_foreign)
+    spawned = [queue for queue, worker in workers.items() if worker.isolation == "spawn"]
+    if spawned and source is None:
+        raise SettingsError(f'{spawned[0]} has isolation="spawn", which needs a node started as `lowkiq -r MODULE` is')
+    return ForkServer(workers, settings, page, fatal, close_foreign, source)
 
 
 def refuse_greenlets() -> None:

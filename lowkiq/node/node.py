@@ -30,6 +30,7 @@ from lowkiq.node.boot import (
     refuse_greenlets,
     say_last_words,
 )
+from lowkiq.node.chores.burials import Burials
 from lowkiq.node.chores.clockwork import Clockwork
 from lowkiq.node.chores.post import Post
 from lowkiq.node.counts.incident_notes import LEAVES, started
@@ -94,6 +95,7 @@ class Node:
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
+        source: where the application comes from, as `lowkiq -r` is told it; None: helpers can't begin anew.
         on_state: called in the main thread, at each change of state and about every second, with the state, and the
             node's load.
     """
@@ -113,6 +115,7 @@ class Node:
         dead_nodes: Sequence[str] = (),
         page: SharedPage | None = None,
         ends_process: bool = False,
+        source: str | None = None,
         on_state: Callable[[str, int, int, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
@@ -127,6 +130,7 @@ class Node:
         self._dead_nodes, self.page = tuple(dead_nodes), page or SharedPage()
         #: Quiet: told to take no jobs, perhaps before it could take any.
         self._is_burst, self._is_quiet, self._ends_process = burst, quiet, ends_process
+        self._source = source
         self._remote = Remote(self.name)
         self._on_state = on_state or (lambda *_: None)
         self._workers: list[JobThread] = []
@@ -153,7 +157,7 @@ class Node:
             try:
                 refuse_greenlets()
                 self._fork_server = make_fork_server(
-                    self._workers_by_queue, self._settings, self.page, self._fatal, self._signals.close
+                    self._workers_by_queue, self._settings, self.page, self._fatal, self._signals.close, self._source
                 )
                 if self._fork_server:
                     ends.callback(self._fork_server.close)
@@ -230,7 +234,8 @@ class Node:
         keeper = self._keeper
         calls = {FOSTER: self._take_over, WANTED: keeper.want, CANCEL: keeper.cancel, PAUSE: keeper.pause}
         calls |= {LETTERS: runtime.letters.note, RECURS: runtime.recurring.note}
-        self._chores = Post(runtime), clockwork
+        self._burials = Burials(runtime)
+        self._chores = Post(runtime, self._burials), clockwork, self._burials
         self._doorbell = Doorbell(runtime, pools, calls, self._beat_soon)
         followers += [self._doorbell.follow, lambda _: keeper.look_soon()]
 
@@ -384,7 +389,7 @@ class Node:
         drain = Drain(runtime, self._workers, self._keeper, self._elastic.heirs() if self._elastic else {})
         drain.begin()
         self._following.stop()
-        while drain.advance(self._leave_at) and clock.monotonic() < self._leave_at:
+        while (drain.advance(self._leave_at) or self._burials.is_calling) and clock.monotonic() < self._leave_at:
             self._wait(BURST_TICK)
             if self._fatal_error is not None and not self._is_to_retire:
                 self._leave("draining")

@@ -18,7 +18,8 @@ logger = get_logger()
 
 #: Spare threads of a node, at most.
 MOST: Final = 4
-#: Seconds that a thread has run a batch of a shard which is another node's by now, until it is the node's no more.
+#: Seconds that a thread has run a batch, until it is the node's no more: of a shard that is another node's by now; or
+#: any batch, if all threads have.
 AWAY_AFTER: Final = 60.0
 
 
@@ -81,9 +82,11 @@ class Spares:
 def free_threads(threads: Sequence[JobThread]) -> int | None:
     """
     Worker threads that run the node's shards, None if it has none: neither stuck, nor for long in a batch of a shard
-    which is another node's by now.
+    which is another node's by now. If all of them are in long batches, none does: a free node is to have the shards.
     """
     now, workers = clock.monotonic(), _worker_threads(threads)
+    if workers and all(thread.is_inside(now, AWAY_AFTER) for thread in workers):
+        return 0
     return sum(not (thread.is_stuck(now) or _is_away(thread, now)) for thread in workers) if workers else None
 
 

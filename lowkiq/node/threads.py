@@ -81,7 +81,7 @@ def leases_of(runtime: Runtime, worker: type[Worker], fork_server: ForkServer | 
     """Leases of all shards of a queue, none of them acquired. The fork server is for isolated jobs, and suspects."""
     performer: Performer = (
         HelperPerformer(worker, runtime, fork_server)
-        if fork_server and worker.isolation == "process"
+        if fork_server and worker.isolation != "thread"
         else Performer(made(worker), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
     )
     suspects = SuspectPerformer(performer, runtime, fork_server) if fork_server and performer.is_in_node else performer

@@ -29,7 +29,11 @@ ASKS_AFTER: Final = 60.0
 #: Letters of a batch, at most: what follows from it is written in one script, as it is settled.
 MOST_LETTERS: Final = 1_000
 #: How many words a letter of each kind has, the id first.
-_WORDS: Final[Mapping[bytes, int]] = {b"push": len(FULL), b"forget": 1, b"ask": 2, b"told": 3}
+_WORDS: Final[Mapping[bytes, int]] = {
+    b"push": len(FULL), b"forget": 1, b"ask": 2, b"told": 3, b"buried": 1, b"begun": 1,
+}  # fmt: skip
+#: Kinds that the shard's owner acts on itself, and sends nowhere (burials.py).
+_OWN: Final = frozenset({b"buried", b"begun"})
 #: Words of a letter as it is received: its name, its kind, and at most those of a push.
 _RECEIVED: Final = 2 + len(FULL)
 
@@ -94,10 +98,11 @@ class Letter(NamedTuple):
 
     @property
     def following(self) -> bytes:
-        """What takes its place once it has arrived: b"" if nothing does."""
-        if self.kind != b"push":
+        """What takes its place once it has arrived, or is acted on: b"" if nothing does."""
+        becomes = {b"push": b"forget", b"buried": b"begun"}.get(self.kind)
+        if becomes is None:
             return b""
-        return join_words([self.of, b"forget", self.queue.encode(), b"%d" % self.shards_count, self.words[0]])
+        return join_words([self.of, becomes, self.queue.encode(), b"%d" % self.shards_count, self.words[0]])
 
 
 def push_letter(of: str, queue: str, shards_count: int, job: EncodedJob) -> bytes:
@@ -126,6 +131,8 @@ class Outbox:
         self._arrived: list[Argument] = []
         #: Ids for which nothing more is to be taken along now, as something of theirs has not arrived.
         self.stuck: set[Id] = set()
+        #: Those that are for its owner itself; they stay until that has acted on them.
+        self.own: list[Letter] = []
         self._read_to = b""
 
     def turn(self) -> Call[list[Letter]]:
@@ -139,11 +146,18 @@ class Outbox:
         letters: list[Letter] = []
         for name, number, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
             try:
-                letters.append(Letter.parse(name, number, record))
+                letter = Letter.parse(name, number, record)
+                (self.own if letter.kind in _OWN else letters).append(letter)
+                if letter.kind in _OWN:
+                    self.stuck.add(("", name))
             except ValueError:  # anybody may write to Redis: it stays, and others go past it
                 self.stuck.add(("", name))
         self._read_to = reply[-2] if reply else b""
         return letters
+
+    def become(self, letter: Letter, record: bytes) -> Call[object]:
+        """Has that letter be another one; with b"" it goes."""
+        return Call("relay", [self.shard.prefix], [*self._owner, "+inf", 1, 1, letter.name, record], list)
 
     def note(self, arrived: Iterable[Letter], stuck: Iterable[Letter]) -> None:
         """Notes what became of letters: of those that have arrived Redis is told with the next turn."""

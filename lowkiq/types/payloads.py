@@ -13,7 +13,7 @@ from lowkiq import codec
 from lowkiq.errors import SettingsError, short
 from lowkiq.types.annotations import shown
 from lowkiq.types.models import Models, is_model
-from lowkiq.types.places import changed, refused
+from lowkiq.types.places import changed, is_rounded, refused
 from lowkiq.usual import encodable
 
 Load = Callable[[bytes], Any]
@@ -153,7 +153,7 @@ class _Dumper:
             return again
         plain = self._form.plain(payload)
         codec.dump_payload(plain)  # names the place of what JSON can't hold
-        if plain == payload:  # JSON itself, as perform_async may be given it
+        if plain == payload and not is_rounded(payload, loaded):  # JSON itself, as perform_async may be given it
             return data
         raise ValueError(f"it would come back as {short(loaded)}{changed(payload, loaded)}")
 

@@ -32,6 +32,14 @@ def changed(payload: Any, loaded: Any) -> str:
     return f": {path} is {short(part)}" if path != "payload" else ""
 
 
+def is_rounded(payload: Any, loaded: Any) -> bool:
+    """Returns whether an integer of a payload has come back as another number, since its place holds floats."""
+    if type(loaded) is float:
+        return type(payload) is int and payload != loaded
+    others = dict(_parts(loaded))
+    return any(step in others and is_rounded(part, others[step]) for step, part in _parts(payload))
+
+
 def _first_changed(payload: Any, loaded: Any, path: str) -> tuple[str, Any]:
     others = dict(_parts(loaded))
     for step, part in _parts(payload):

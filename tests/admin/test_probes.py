@@ -152,7 +152,7 @@ def test_the_clocks_of_one_machine_agree(app):
 
 def test_layouts_of_queues_and_shards(app, shard):
     shard.push("a")
-    app.redis().hset(keys.queues(app.settings.namespace), mapping={"q": "2:1", "new": "2:3"})
+    app.redis().hset(keys.queues(app.settings.namespace), mapping={"q": "2:1", "new": "2:3", ".": "1", "..": "2:1"})
     assert read_layouts(app.caller, app.settings.namespace) == {"new": Layout(2, 3), "q": Layout(2, 1)}
     other = ShardDriver(app, queue="other")
     assert probes.read_shard_layouts(app.caller, [shard.shard, other.shard]) == [Layout(2, 1), None]

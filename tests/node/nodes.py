@@ -107,6 +107,10 @@ class Nodes:
             "PYTHONSAFEPATH": "1",  # not from where the tests are run
             "TEST_OPTIONS": json.dumps(self._options | {"node": node or {}}),
         } | {f"LOWKIQ_{name.upper()}": str(value) for name, value in settings.items()}
+        if self._options.get("isolation") == "spawn":
+            source = self._directory / "begun_anew.py"
+            source.write_text(self.script)
+            environment["TEST_SOURCE"] = str(source)
         log = self._directory / f"node-{next(self._numbers)}.log"
         with log.open("wb") as output:
             command = [sys.executable, "-c", self.script]

@@ -11,6 +11,7 @@ from lowkiq.admin.past import history
 from lowkiq.log import configure
 from lowkiq.node.health import heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
+from lowkiq.node import spares
 from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])
@@ -18,6 +19,7 @@ records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure("debug")
 # Five times as often as elsewhere: many tests wait for what a beat tells.
 heartbeat.BEAT_INTERVAL = history.SAMPLE_INTERVAL = 1
+spares.AWAY_AFTER = options.get("away_after", spares.AWAY_AFTER)
 if not options.get("fosters_unasked", True):
     Housekeeping._foster = lambda *_: None
 if "address_space" in options:
@@ -125,7 +127,17 @@ async def init():
     loops.append(asyncio.get_running_loop())
     record("init")
 
+
+def hear(worker, batch, call):
+    try:
+        call()
+    except Exception as error:
+        record("heard", [job.id for job in batch], f"{type(error).__name__}: {error}")
+        raise
+
+
 app = Lowkiq(
+    server_middlewares=[hear] if "hears" in options else [],
     load_payload=load,
     last_words=lambda error: record("last_words", type(error).__name__, str(error)),
     on_server_init=init if options.get("asynchronous") else lambda: record("init"),
@@ -173,6 +185,8 @@ class Jobs(Worker):
 
     def retries_exhausted(self, batch):
         record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
+        if options.get("exhausted"):
+            act("", options["exhausted"])
 
     async def perform_async_jobs(self, payloads_by_id):
         context = current()

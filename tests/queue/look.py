@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from lowkiq.queue.letters import Letter
 from lowkiq.telemetry.texts import MARK
 from lowkiq.testing.model.shard_state import ClaimName
 
@@ -133,6 +134,13 @@ class Look:
         newer = {id: float(score) for id, score in self.hash("morgue:newer").items()}
         assert newer.keys() <= index.keys(), "newer than nothing that is dead"
         return {id: Dead(payloads[id], errors[id].decode(), tags.get(id, ()), newer.get(id)) for id in index}
+
+    def untold(self) -> list[str]:
+        """The ids of which letters tell that deaths have buried them."""
+        records = self.hash("letters")
+        letters = [Letter.parse(name.encode(), b"0", records[name]) for name in self.zset("outbox")]
+        assert {letter.kind for letter in letters} <= {b"buried"}
+        return [letter.of.decode() for letter in letters]
 
     def put_away(self) -> dict[tuple[str, str], tuple[list[bytes | None], Payloads]]:
         """What deletions keep, by their names and ids: what is known of a job (put_away.lua), and its payloads."""

@@ -232,6 +232,14 @@ class Order(msgspec.Struct):
     at: datetime.datetime | None = None
 
 
+class Rate(msgspec.Struct):
+    rates: list[float]
+
+
+class RateModel(pydantic.BaseModel):
+    rate: float
+
+
 class Model(pydantic.BaseModel):
     note: str
     at: datetime.datetime | None = None
@@ -259,6 +267,11 @@ SURROGATE = r"is '\\ud800', which can't be written in UTF-8: escape it first"
         (dict[str, object], {"a": [AT]}, r"come back as .*: payload\['a'\]\[0\] is datetime"),
         (Model, Model(note="x", more={"a": [deque()]}), r"come back as .*: payload\['more'\]\['a'\]\[0\] is deque"),
         (Model, Model(note="x", more={"a": [Lazy()]}), r"payload\['more'\]\['a'\]\[0\] is a Lazy, which"),
+        (float, 2**53 + 1, r"come back as 9007199254740992\.0"),
+        (Rate, {"rates": [0.5, 2**53 + 1]}, r"come back as Rate\(.*: payload\['rates'\]\[1\] is 9007199254740993"),
+        (Rate, Rate([2**63 + 1]), r"come back as Rate\(.*: payload\['rates'\]\[0\] is 9223372036854775809"),
+        (dict[str, float], {"a": 10**23 + 1}, r"come back as .*: payload\['a'\] is 100000000000000000000001"),
+        (RateModel, {"rate": -(2**53) - 1}, r"come back as RateModel\(.*: payload\['rate'\] is -9007199254740993"),
         (Model, {"note": "\ud800"}, rf"payload\['note'\] {SURROGATE}"),
         (list[datetime.datetime], [AT, Lazy()], r"payload\[1\] is a Lazy, which JSON can't hold"),
     ],

@@ -12,7 +12,9 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import Fenced
 from lowkiq.log import get_logger
+from lowkiq.node.chores.burials import Burial, Burials
 from lowkiq.node.chores.rounds import PAUSE, Rounds
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.noted import Owned
 from lowkiq.node.runtime import Runtime
@@ -38,8 +40,9 @@ class Post(LastingThread):
     owner takes along.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, burials: Burials) -> None:
         super().__init__("lowkiq-post", runtime.mishaps)
+        self._burials = burials
         self._runtime, self._caller, self._node = runtime, runtime.caller, runtime.node
         self._box = runtime.letters
         self._homes = Homes(runtime.caller, runtime.namespace)
@@ -65,7 +68,7 @@ class Post(LastingThread):
             due = taken | {lease for lease, (at, _) in self._again.items() if at <= now} | self._go_round(now)
             for some in chunked(due, TOGETHER):
                 self._take_along(some)
-            self._box.is_busy = bool(self._again)
+            self._box.is_busy = bool(self._again) or self._burials.is_busy
             if is_last:
                 return
 
@@ -99,6 +102,10 @@ class Post(LastingThread):
         except RedisError as error:
             self._runtime.outage.met(error)
             failed = dict.fromkeys(outboxes, error)  # it is not known what has arrived
+        for outbox, lease in outboxes.items():
+            if isinstance(lease, Lease):
+                for letter in outbox.own:
+                    self._burials.note(Burial(lease, outbox, letter))
         for lease in leases:
             if lease.epoch is None:
                 self._again.pop(lease, None)

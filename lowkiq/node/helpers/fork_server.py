@@ -15,8 +15,9 @@ from lowkiq import clock
 from lowkiq.errors import ForkServerDied
 from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
-from lowkiq.node.helpers import helper_process, server_process
+from lowkiq.node.helpers import helper_process, server_process, spawned
 from lowkiq.node.helpers.helper import Helper, HelperEnded, describe, is_readable
+from lowkiq.node.helpers.server_process import FORKED, SPAWNED
 from lowkiq.process.signals import held
 from lowkiq.settings import Settings
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
@@ -37,6 +38,7 @@ class ForkServer:
 
     Args:
         close_foreign: called in the fork server; closes what belongs to the node.
+        source: where helpers that begin anew import the application from.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ForkServer:
         page: SharedPage,
         fatal: Fatal,
         close_foreign: Callable[[], None] = lambda: None,
+        source: str | None = None,
     ) -> None:
         self._fatal = fatal
         self._page = page
@@ -64,19 +67,21 @@ class ForkServer:
                 self._control.close()
                 close_foreign()
                 run = partial(helper_process.run, workers=workers, settings=settings, node=node)
-                server_process.live(node, theirs, run, page)
+                anew = partial(spawned.begin_anew, app=source or "", node=node)
+                server_process.live(node, theirs, {FORKED: run, SPAWNED: anew}, page)
         theirs.close()
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
 
-    def mine(self) -> Helper:
+    def mine(self, kind: bytes = FORKED) -> Helper:
         """
-        The helper of the calling thread. One is made for it if it has none, or that has died since its last batch.
+        The helper of the calling thread, of that kind. One is made for it if it has none, or that has died since its
+        last batch.
 
         Raises:
             HelperEnded: none can be made.
         """
-        helper: Helper | None = getattr(self._of_thread, "helper", None)
+        helper = self._mine().get(kind)
         if helper is not None:
             if (code := helper.has_ended()) is None:
                 return helper
@@ -84,13 +89,20 @@ class ForkServer:
                 "idle_helper_died", pid=helper.pid, reason=describe(code), advice="the next job gets another"
             )
             self.drop(helper)
-        helper = self._make()
-        self._of_thread.helper = helper
+        helper = self._mine()[kind] = self._make(kind)
         return helper
 
+    def _mine(self) -> dict[bytes, Helper]:
+        """The helpers of the calling thread, by their kinds."""
+        helpers: dict[bytes, Helper] = self._of_thread.__dict__.setdefault("helpers", {})
+        return helpers
+
+    def _forget(self, helper: Helper) -> None:
+        self._mine().pop(helper.kind, None)
+
     def drop(self, helper: Helper) -> None:
-        """Ends the calling thread's helper: its next batch gets another."""
-        self._of_thread.helper = None
+        """Ends that helper of the calling thread: its next batch gets another."""
+        self._forget(helper)
         self._close(helper)
 
     def _close(self, helper: Helper) -> None:
@@ -100,7 +112,7 @@ class ForkServer:
 
     def retire(self, helper: Helper) -> None:
         """Has the calling thread's helper end by itself, which has told of its last batch: the next gets another."""
-        self._of_thread.helper = None
+        self._forget(helper)
         helper.let_end()
         self._retired.append((helper, clock.monotonic() + self._drain_timeout))
 
@@ -159,7 +171,7 @@ class ForkServer:
             if not helper.is_running:  # else its thread learns by it that it is to end
                 helper.close()
 
-    def _make(self) -> Helper:
+    def _make(self, kind: bytes) -> Helper:
         ours, theirs = socket.socketpair()
         status, told = socket.socketpair()
         with theirs, told:
@@ -167,12 +179,12 @@ class ForkServer:
                 with self._lock:
                     if self._is_closed:
                         raise BrokenPipeError
-                    socket.send_fds(self._control, [b"\0"], [theirs.fileno(), told.fileno()])
+                    socket.send_fds(self._control, [kind], [theirs.fileno(), told.fileno()])
             except OSError:
                 ours.close()
                 status.close()
                 raise self.died() from None
-        helper = Helper(ours, status, self.died)
+        helper = Helper(ours, status, self.died, kind)
         with self._lock:
             self._helpers.add(helper)
         return helper

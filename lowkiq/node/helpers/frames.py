@@ -95,7 +95,10 @@ class RawJob(_Frame):
 
 
 class Work(_Frame, tag="work"):
-    """To a helper: a batch to perform; or, with an error, one that has failed so, whose hooks are to be called."""
+    """
+    To a helper: a batch to perform; or, with an error, one that has failed so, whose hooks are to be called; or that
+    deaths have buried.
+    """
 
     queue: str
     shard: int
@@ -105,6 +108,7 @@ class Work(_Frame, tag="work"):
     error: Told | None = None
     #: What people have set live of what decides on failures.
     live: dict[str, int | str] = {}
+    is_buried: bool = False
 
 
 class Answer(_Frame, tag="answer"):

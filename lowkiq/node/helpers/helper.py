@@ -15,7 +15,7 @@ from lowkiq.errors import LowkiqError, ProcessDied
 from lowkiq.handlers.start import Start
 from lowkiq.handlers.stop import Stop
 from lowkiq.node.helpers.frames import Channel, Ended, FromHelper, Ready, Rubbish, Work
-from lowkiq.node.helpers.server_process import STATUS
+from lowkiq.node.helpers.server_process import FORKED, STATUS
 from lowkiq.node.helpers.tree import kill_tree
 from lowkiq.process.parent import kill_group, killed_by
 
@@ -52,7 +52,9 @@ class Helper:
         on_orphaned: called when the status ends untold, as the fork server has died; gives the error for the batch.
     """
 
-    def __init__(self, end: socket.socket, status: socket.socket, on_orphaned: Callable[[], HelperEnded]) -> None:
+    def __init__(
+        self, end: socket.socket, status: socket.socket, on_orphaned: Callable[[], HelperEnded], kind: bytes = FORKED
+    ) -> None:
         end.setblocking(False)
         self._channel: Channel[FromHelper] = Channel(end, FromHelper, self._wait)
         self._status = status
@@ -62,6 +64,8 @@ class Helper:
         self._until = math.inf
         #: Why the batch that ran last was stopped.
         self.stopped_for: Stop | None = None
+        #: How its process begins (server_process.py).
+        self.kind = kind
         #: The process, which may not have begun yet.
         self.pid = 0
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from lowkiq.errors import CheckpointFailed, ProcessDied
-from lowkiq.handlers.context import NOTE_CHARS, Progress, running_here
+from lowkiq.handlers.context import NOTE_CHARS, Progress, Run, running_here, start_here
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Limited, Retries, loggable
 from lowkiq.handlers.start import NotStarted, Start
@@ -31,6 +31,7 @@ from lowkiq.node.helpers.frames import (
     Work,
 )
 from lowkiq.node.helpers.helper import HelperEnded
+from lowkiq.node.helpers.server_process import FORKED, SPAWNED
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
@@ -55,6 +56,7 @@ class HelperPerformer(Performer):
         self.load, self.check_id, self.is_loaded_by_user = bytes, None, False
         self._retries = Retries(_without_hooks(made), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
         self._server = server
+        self._kind = SPAWNED if worker.isolation == "spawn" else FORKED
         self._max_crashes = runtime.settings.max_crashes
 
     def perform(self, batch: list[Job]) -> Failures | None:
@@ -89,13 +91,45 @@ class HelperPerformer(Performer):
                 logger.error("hooks_not_called", queue=self.worker.queue_name, ids=ids, reason=str(ended))
         return self._failed(batch, error)
 
+    def buried(self, batch: list[Job], error: Exception) -> bool:
+        """As Performer.buried, in a helper of the calling thread that is only for this, and may die of it."""
+        if not self.hears_of_burials:
+            return True
+        try:
+            self._run_buried(batch, error)
+        except NotStarted:
+            return False
+        except HelperEnded as ended:
+            if not ended.has_begun and ended.error is None:
+                return False  # the fork server has died, and the node ends
+            return self._unheard(batch, ended)
+        return True
+
+    def _run_buried(self, batch: list[Job], error: Exception) -> None:
+        """Raises NotStarted or HelperEnded."""
+        run, shard = running_here(), running_here().shard
+        jobs, told = [RawJob.of(job) for job in batch], Told.of(error)
+        work = Work(shard.queue, shard.index, run.epoch, run.node, jobs, told, self.live, is_buried=True)
+        helper = self._server.mine(self._kind)
+        helper.begin()
+        try:
+            helper.run(work, self.worker.perform_timeout, partial(_answer_for_none, run), start_here())
+        finally:
+            self._server.retire(helper)
+
+    def _unheard(self, batch: list[Job], ended: HelperEnded) -> bool:
+        """What becomes of a burial for which no helper could begin, or that has killed it. As `buried`."""
+        ids = loggable(job.id for job in batch)
+        logger.error("hooks_not_called", queue=self.worker.queue_name, ids=ids, reason=str(ended))
+        return True
+
     def _run(self, batch: list[Job], claim: ThreadClaim, error: BaseException | None = None) -> Failures | None:
         """Has a helper perform the batch, or say what becomes of one that has failed so. Raises HelperEnded."""
         told = None if error is None else Told.of(error)
         start = Start(claim.may_start if error is None else lambda: True)
         jobs = [RawJob.of(job) for job in batch]
         work = Work(claim.shard.queue, claim.shard.index, claim.epoch, claim.node, jobs, told, self.live)
-        helper = self._server.mine()
+        helper = self._server.mine(self._kind)
         helper.begin()
         claim.stopper, claim.read_pid = helper.stop, lambda: helper.pid
         try:
@@ -140,6 +174,17 @@ def _hear(claim: ThreadClaim, batch: Sequence[Job], channel: Channel[FromHelper]
             claim.report(Progress(heard.share, heard.note[:NOTE_CHARS]))
         case Keep():
             channel.send(Answer(error=_keep(claim, batch, heard)))
+
+
+def _answer_for_none(run: Run, channel: Channel[FromHelper], heard: Any) -> None:
+    """Acts on what a helper asks that has no batch of a claim: none of it is to be kept."""
+    match heard:
+        case IsLost():
+            channel.send(Answer(is_so=run.is_lost))
+        case MayStart():
+            channel.send(Answer())
+        case Keep():
+            channel.send(Answer(error=Told.of(CheckpointFailed("this run is over"))))
 
 
 def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:

@@ -140,7 +140,10 @@ class HelperProcess:
             here = HelperRun(self, work, performer.worker, batch, places, heard_at)
             bind_shard(here.shard, here.node)
             context = begin(here)
-            failures = performer.failures(batch, work.error.error()) if work.error else performer.perform(batch)
+            if work.error and work.is_buried:
+                performer.buried(batch, work.error.error())
+            else:
+                failures = performer.failures(batch, work.error.error()) if work.error else performer.perform(batch)
             context.end(None)
             here.end()
         set_title(self._title)

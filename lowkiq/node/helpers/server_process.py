@@ -14,7 +14,7 @@ import selectors
 import signal
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
 from lowkiq.handlers import forks
@@ -33,18 +33,21 @@ STATUS: Final = struct.Struct("<q")
 #: The kernel, out of memory, rather takes a helper than its node, whose other jobs would go with it.
 EXPENDABLE: Final = 100
 
+#: What the node asks for: a helper that shares what this process has imported, or one that begins anew.
+FORKED: Final = b"\0"
+SPAWNED: Final = b"\1"
 #: Runs a helper at the end of a socket; returns its exit code.
 RunHelper = Callable[[socket.socket], int]
 
 
 class Server:
     """
-    The loop. The node asks for a helper with one byte and two descriptors: the helper's socket, and a status socket,
-    on which it learns the helper's pid and its end. A dead helper is reaped once the node has closed its end of that:
-    until then the pid is nobody else's. A helper that still lives then is killed.
+    The loop. The node asks for a helper with one byte, its kind, and two descriptors: the helper's socket, and a status
+    socket, on which it learns the helper's pid and its end. A dead helper is reaped once the node has closed its end of
+    that: until then the pid is nobody else's. A helper that still lives then is killed.
     """
 
-    def __init__(self, node: int, control: socket.socket, run: RunHelper, page: SharedPage) -> None:
+    def __init__(self, node: int, control: socket.socket, run: Mapping[bytes, RunHelper], page: SharedPage) -> None:
         self._node = node
         self._control = control
         self._run = run
@@ -90,13 +93,13 @@ class Server:
         end, status = (socket.socket(fileno=descriptor) for descriptor in descriptors)
         with end:
             try:
-                self._fork(end, status)
+                self._fork(self._run[request], end, status)
             except OSError as error:
                 with contextlib.suppress(OSError):
                     status.send(STATUS.pack(-(error.errno or 1)))
                 status.close()
 
-    def _fork(self, end: socket.socket, status: socket.socket) -> None:
+    def _fork(self, run: RunHelper, end: socket.socket, status: socket.socket) -> None:
         taken = {place for _, place in self._helpers.values()}
         place = next((place for place in range(1, MOST_GROUPS) if place not in taken), None)
         if place is None:
@@ -106,7 +109,7 @@ class Server:
             pid = os.fork()
             if pid == 0:
                 status.close()
-                self._live(end, server, place)
+                self._live(run, end, server, place)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)  # the helper does it too: whoever comes first, the group exists from now on
         self._helpers[status] = pid, place
@@ -133,7 +136,7 @@ class Server:
             self._told.discard(pid)
             del self._helpers[status]
 
-    def _live(self, end: socket.socket, server: int, place: int) -> NoReturn:
+    def _live(self, run: RunHelper, end: socket.socket, server: int, place: int) -> NoReturn:
         """The whole life of a helper. Never returns: the stack below belongs to the server."""
         code = 1
         try:
@@ -142,7 +145,7 @@ class Server:
             self._page.note_group(place, os.getpid())
             self._close_all()
             offer_to_kernel(EXPENDABLE)
-            code = self._run(end)
+            code = run(end)
         except SystemExit as leaving:
             code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         except BaseException:
@@ -159,7 +162,7 @@ class Server:
             status.close()
 
 
-def live(parent: int, control: socket.socket, run: RunHelper, page: SharedPage) -> NoReturn:
+def live(parent: int, control: socket.socket, run: Mapping[bytes, RunHelper], page: SharedPage) -> NoReturn:
     """The whole life of the fork server, which has just been forked. Never returns: the stack below is the node's."""
     code = 1
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lowkiq.errors import ProcessDied
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures
 from lowkiq.job import Job
@@ -37,6 +38,12 @@ class SuspectPerformer(HelperPerformer):
         if ended.error is None:
             return self._orphaned(batch, ended)
         return Failures(crashed=[Crashed(job.id, self._max_crashes) for job in batch])
+
+    def _unheard(self, batch: list[Job], ended: HelperEnded) -> bool:
+        here = self._in_node
+        if not ended.has_begun and not any(load_all(job, here.load, here.check_id) for job in batch):
+            return here.buried(batch, ProcessDied(batch[0].error or ""))
+        return super()._unheard(batch, ended)
 
     def _failed(self, batch: list[Job], error: BaseException | str) -> Failures:
         return self._in_node._failed(batch, error) if not self._has_slow_hooks else super()._failed(batch, error)

@@ -36,7 +36,7 @@ end
 
 --@ shard clock oom
 --@ away held
---@ endings restore deaths newer
+--@ endings restore deaths newer untold
 --@ claimed acquit forget over never
 --@ deaths crowd
 --@ parking unpark
@@ -235,12 +235,18 @@ local function bury_all(id, error)
   note_burial(id, error)
 end
 
+-- It goes to the morgue for so many deaths.
+local function bury_for(id, died)
+  bury_all(id, text_of_deaths(died))
+  tell_of_burial(P, id)
+end
+
 -- The process that ran it, and nothing else, has died (deaths.lua).
 local function crash(id, max_crashes)
   if not record_of(id) then return end
   local died = (tonumber(redis.call('HGET', P .. 'crashes', id)) or 0) + 1
   if died >= tonumber(max_crashes) then
-    bury_all(id, text_of_deaths(died))
+    bury_for(id, died)
   else
     redis.call('HSET', P .. 'crashes', id, string.format('%.0f', died))
     ran[id] = true
@@ -252,7 +258,7 @@ end
 local function crash_in_a_crowd(id)
   if not record_of(id) then return end
   local died, due = count_crowd(P, id, now)
-  if died then return bury_all(id, text_of_deaths(died)) end
+  if died then return bury_for(id, died) end
   ran[id] = true
   give_back(id, due)
 end

@@ -181,7 +181,8 @@ class ShardModel(ShardRules):
         state.bell, state.waiting, state.open = bell, None, None
         state.rests = None if state.paused is None else state.epoch
         has_parked = any(entry.waits for entry in state.queued.values())
-        return Owned(str(state.epoch), self._arm(), restored, buried, has_parked=has_parked, has_away=bool(state.away))
+        rare = {"has_letters": bool(state.untold), "has_parked": has_parked, "has_away": bool(state.away)}
+        return Owned(str(state.epoch), self._arm(), restored, buried, **rare)
 
     def _next_epoch(self) -> int:
         """It rises with the clock; after that was set back from where epochs are, and soon by the clock again."""
@@ -199,7 +200,13 @@ class ShardModel(ShardRules):
         state.until = self.now + ttl
         is_restless = state.paused is not None and state.rests != epoch
         wanted = 2 if state.wanted not in {None, node} else 1
-        return [wanted + (4 if state.cancels else 0) + 8 * is_restless + (128 if state.away else 0)]
+        return [
+            wanted
+            + (4 if state.cancels else 0)
+            + 8 * is_restless
+            + 16 * bool(state.untold)
+            + (128 if state.away else 0)
+        ]
 
     def renew_away(self, node: str, epoch: int, number: int, ttl: int) -> list[int]:
         try:

@@ -315,6 +315,7 @@ class ShardRules:
                 error = text_of_deaths(max(state.crashes[id], state.crowds.get(id, 0)))
                 self._let_go(id)
                 self._entomb(id, entry.payloads, error, entry.tags, self._left(id))
+                state.untold.append(id)
                 buried += 1
             else:
                 self._requeue(id, entry)
@@ -421,16 +422,20 @@ class ShardRules:
             return self._crash_in_a_crowd(claim, id)
         died = self.state.crashes.get(id, 0) + 1
         if died >= max_crashes:
-            return self._end(claim, id, text_of_deaths(died), "bury_all")
+            return self._bury_for(claim, id, died)
         self.state.crashes[id] = died
         self._requeue(id, claim.pop(id))
         return False
+
+    def _bury_for(self, claim: Claimed, id: str, died: int) -> bool:
+        self.state.untold.append(id)
+        return self._end(claim, id, text_of_deaths(died), "bury_all")
 
     def _crash_in_a_crowd(self, claim: Claimed, id: str) -> bool:
         self._add_death(id, was_alone=False)
         crowds = self.state.crowds.get(id, 0)
         if crowds >= MOST_CROWDS:
-            return self._end(claim, id, text_of_deaths(crowds), "bury_all")
+            return self._bury_for(claim, id, crowds)
         entry = claim.pop(id)
         if crowds >= TRIED:
             entry.due = self._shard_now() + min(SECOND * 2 ** (crowds - TRIED), LONGEST_PAUSE)

@@ -142,6 +142,8 @@ class ShardState:
     morgue: dict[str, Grave] = field(default_factory=dict)
     crashes: dict[str, int] = field(default_factory=dict)
     crowds: dict[str, int] = field(default_factory=dict)
+    #: Those that deaths have buried, and nobody was told of yet.
+    untold: list[str] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     #: The epoch and the number of the claim in which an id is cancelled.
     cancels: dict[str, tuple[int, int]] = field(default_factory=dict)

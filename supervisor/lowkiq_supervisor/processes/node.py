@@ -172,6 +172,7 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             name=spec.name(os.getpid()),
             page=spec.page,
             ends_process=True,
+            source=options.app,
             on_state=on_state,
         )
     except (LowkiqError, SystemExit) as error:

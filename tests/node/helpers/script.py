@@ -16,7 +16,9 @@ records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure()
 # Five times as often as elsewhere: tests wait for what a beat tells.
 heartbeat.BEAT_INTERVAL = 1
-NODE = os.getpid()
+NODE = int(os.environ.setdefault("TEST_NODE", str(os.getpid())))
+#: Only what shares the memory of the node has it.
+marks = []
 
 
 def record(what, *details):
@@ -131,6 +133,8 @@ def act(id, payload):
         print(payload["print"])
     if "fork" in payload and os.fork() == 0:
         return
+    if "marks" in payload:
+        record("marks", marks, os.getppid(), id)
     if "big" in payload:
         record("big", len(payload["big"]))
     if "state" in payload:
@@ -199,7 +203,7 @@ class Quick(Jobs):
 
 
 worker = {"plain": Jobs, "hooked": Hooked, "quick": Quick}[options.get("kind", "quick")]
-app.worker(queue_name="jobs", isolation="process", **KINDS)(worker)
+app.worker(queue_name="jobs", isolation=options.get("isolation", "process"), **KINDS)(worker)
 
 
 @app.worker(queue_name="threads", shards_count=1)
@@ -211,5 +215,9 @@ def on_a_thread(payloads_by_id):
         record("thread_end", [id])
 
 
-sys.exit(Node(app).run())
+if __name__ == "__main__":
+    marks.append("of the node")
+    sys.exit(Node(app, source=os.environ.get("TEST_SOURCE")).run())
+if options.get("import_fails"):
+    raise ImportError("no such library")
 """

@@ -66,5 +66,23 @@ def test_a_node_of_which_all_spares_are_stuck_ends_and_what_held_it_up_is_a_susp
     assert not second.logged("threads_stuck")
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_node_whose_only_thread_is_in_a_long_job_leaves_its_shards_to_one_that_is_free(
+    make_nodes: Callable[..., Nodes], isolation: str
+) -> None:
+    """That job may take what it likes, and is not to stop."""
+    nodes = make_nodes(shards_count=6, isolation=isolation, away_after=1)
+    started = [nodes.start(node={"is_elastic": True}, threads_per_node=1).wait_ready() for _ in range(2)]
+    wait_until(lambda: all(node.logged("part_changed") for node in started) and len(nodes.held_leases()) == 6)
+    stick(nodes, 1)
+    others = [f"other{number}" for number in range(20)]
+    nodes.push(*({"id": id, "payload": {}} for id in others))
+    wait_until(lambda: all(map(nodes.ended, others)))
+    assert not nodes.ended("stuck0")
+    nodes.open("go")
+    wait_until(nodes.is_done)
+    assert nodes.metrics().processed == 21
+
+
 def runs_of(nodes: Nodes, id: str) -> list[object]:
     return [row for row in nodes.records("start") if id in row[2]]

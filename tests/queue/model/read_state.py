@@ -28,6 +28,7 @@ def read_state(shard: ShardDriver) -> ShardState:
         },
         crashes=look.deaths("crashes"),
         crowds=look.deaths("crowds"),
+        untold=look.untold(),
         errors=look.errors(),
         cancels={id: _pair(mark.decode()) for id, mark in look.hash("cancels").items()},
         checkpoints={id: _checkpoint(text) for id, text in look.hash("checkpoints").items()},

@@ -63,9 +63,18 @@ local function requeue(P, id, held, perform_in, retry_count)
   hint(P, id, perform_in)
 end
 
+--- untold
+--@ waiting joined queue
+--@ letters write post
+-- Nobody lived to say so: a letter has the shard's owner call what the application has for it (letters.lua).
+local function tell_of_burial(P, id)
+  write_letter(P, joined(id, 'buried', queue_here(P), '1', id))
+  ring_post(P)
+end
+
 --- restore
 --@ claimed read parse
---@ endings deaths bury newer requeue
+--@ endings deaths bury newer requeue untold
 --@ claimed forget over
 --@ cancelling mark
 --@ parking unpark
@@ -93,6 +102,7 @@ local function restore_claim(P, now, claim, doomed, kind, pauses)
       note_newer(P, id, score)
       unpark(P, now, {id})
       forget(P, id)
+      tell_of_burial(P, id)
       note(P, 'buried', id, '', 'max_crashes')
       buried = buried + 1
     else

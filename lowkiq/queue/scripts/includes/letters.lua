@@ -7,6 +7,10 @@
 -- that has arrived too is nothing left of it. What is remembered of an id moves with it, and so does a letter, with the id
 -- that it is of: of a queue that is resharded no shard receives any before all has come (moving.lua).
 --
+-- One kind is for the owner itself: 'buried' has an id that deaths have buried, of which `retries_exhausted` is to hear
+-- (burials.py). Before that is called the letter becomes 'begun', and afterwards it goes: a call in which its node dies is
+-- not made again.
+--
 -- A letter's words are each written behind its length and a colon: the id that it is of, its kind, the queue that it is
 -- for and the shards_count that this begins with, then what its kind has. 'push' and 'forget' have the id, and a push the
 -- other words of one (push.lua).
