@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from lowkiq.errors import Fenced, Moved
+from lowkiq.queue.letters import Outbox
 from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import DeadNode, Running
 from tests.pairs.capability import Capability
@@ -76,6 +77,19 @@ class Death(Capability):
             self.world.tell(f"{lease.node} runs {id} alone: {result}")
             if result is True:
                 self.state["alone"][hand.key[0]] = hand.key, id
+
+    def work(self) -> bool:
+        """Owners act on the letters that tell of burials, as their applications are to hear of these."""
+        has_done = False
+        for lease in list(self.world.leases.values()):
+            if not self.world.rig.redis.exists(f"{lease.shard.prefix}outbox"):
+                continue
+            box = Outbox(lease.shard, *lease.owner, lambda lease=lease: not lease.is_lost)  # type: ignore[misc]
+            self.world.run(box.turn())
+            for letter in box.own:
+                for record in (letter.following, b""):
+                    has_done = not isinstance(self.world.run(box.become(letter, record)), Exception) or has_done
+        return has_done
 
     def on_over(self, id: str, how: str) -> None:
         key = self.state["dying"].get(id)
