@@ -79,7 +79,7 @@ class _Sentinel(Sentinel):
         problems: list[str] = []
         for sentinel in list(self.sentinels):
             try:
-                found = sentinel.sentinel_get_master_addr_by_name(service_name)
+                found: Any = sentinel.sentinel_get_master_addr_by_name(service_name)
             except RedisError as error:
                 problems.append(str(error))
                 continue

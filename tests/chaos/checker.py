@@ -305,7 +305,7 @@ def _check_overlaps(
         if record["k"] != "begin":
             continue
         if not record["a"]:
-            _judge_stale(verdict, row, record, ended, causes)
+            _judge_stale(verdict, row, record, records, ended, causes)
             continue
         for name, other in list(running.items()):
             if name not in last and not _is_alive(history, name, record["t"]):
@@ -326,10 +326,18 @@ def _is_alive(history: History, run: str, at: float) -> bool:
 
 
 def _judge_stale(
-    verdict: Verdict, row: Row, record: dict[str, Any], ended: dict[str, dict[str, Any]], causes: Causes
+    verdict: Verdict,
+    row: Row,
+    record: dict[str, Any],
+    records: list[dict[str, Any]],
+    ended: dict[str, dict[str, Any]],
+    causes: Causes,
 ) -> None:
+    """Tokens of shards that a failover has lost, with the reshard that made them, were ahead of the clock."""
     end = ended.get(record["r"])
-    if end is None or end["lost"] or causes.is_after_failover(record["t"]):
+    higher = [other["t"] for other in records if other["k"] == "begin" and other["a"] and other["e"] > record["e"]]
+    is_lost = any(causes.before_failover(at) is not None for at in higher if at < record["t"])
+    if end is None or end["lost"] or is_lost or causes.is_after_failover(record["t"]):
         verdict.refused += 1
     else:
         verdict.overlaps.append(f"{row}: run {record['r']} started with a refused token {record['e']}, its lease held")

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -216,6 +216,6 @@ def test_a_primary_is_followed_while_the_failover_still_goes_on() -> None:
     """The old one takes writes until it is over, which nobody will ever read."""
     asked = sentinel._Sentinel([])
     away, unknowing, knows = Failing(RedisTimeoutError("away")), Failing(None), Failing((b"new", 2))
-    asked.sentinels = [away, unknowing, knows]
+    asked.sentinels = cast("Any", [away, unknowing, knows])
     assert asked.discover_master("s") == ("new", 2)
-    assert asked.sentinels == [knows, away, unknowing]
+    assert asked.sentinels == cast("Any", [knows, away, unknowing])

@@ -141,7 +141,10 @@ class Sentinel(Replicated):
 
     def _fail_over(self, target: float, note: Note) -> None:
         since = now()
-        self._sentinel.fail_over()
+        try:
+            self._sentinel.fail_over(within=WITHIN / 3)
+        except TimeoutError:
+            return
         self._settle(since, note, loses_until=now() + FOLLOW_INTERVAL + LATE)
 
     def _is_settled(self) -> bool:

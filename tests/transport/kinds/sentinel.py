@@ -6,7 +6,7 @@ from pathlib import Path
 
 import redis
 
-from tests.support import HOST, free_port, wait_until
+from tests.support import BUDGET, HOST, free_port, wait_until
 from tests.transport.kinds.member import Arrangement, Member
 
 SERVICE = "lowkiq-test"
@@ -113,12 +113,17 @@ class RedisSentinel(Arrangement):
         """Starts a killed one again; the sentinels make it a replica if another has taken over."""
         member.start()
 
-    def fail_over(self) -> Member:
-        """Has the sentinels replace a healthy primary, which is demoted. Returns the new one."""
+    def fail_over(self, within: float = BUDGET) -> Member:
+        """
+        Has the sentinels replace a healthy primary, which is demoted. Returns the new one, once all of them name it.
+
+        Raises:
+            TimeoutError: they have given that up.
+        """
         old = self.primary()
         self.sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE)
-        new: Member = wait_until(lambda: (now := self.primary()) is not old and now)
-        return new
+        wait_until(lambda: all(_named(sentinel) != old.port for sentinel in self.sentinels), within=within)
+        return self.primary()
 
 
 def _info(member: Member) -> dict[str, str]:
@@ -127,6 +132,10 @@ def _info(member: Member) -> dict[str, str]:
     except redis.RedisError:
         return {}
     return told
+
+
+def _named(sentinel: Member) -> int:
+    return int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
 
 
 def _told(sentinel: Member) -> dict[str, str]:
