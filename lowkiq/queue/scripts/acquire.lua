@@ -11,7 +11,7 @@
 -- errors: LAYOUT, NEWER, LATE
 --@ shard clock layout oom
 --@ bell ring_node oldest_due
---@ epochs lead next
+--@ epochs next
 --@ notes note
 local P = KEYS[1]
 local refusal, known_layout, last_score = check_layout(P, ARGV[2], true)
@@ -92,10 +92,8 @@ local is_moved = string.sub(known_layout or '', -6) == ':moved' -- then all is l
 local has_rare = not is_moved and redis.call('EXISTS', HINDERS.acquire) > 0
 if has_rare then restored, buried = restore() end
 
--- Of a shard whose jobs still come it is ahead of those that owners of the old ones are given meanwhile (end_feed.lua).
-local is_fed = not is_moved and string.match(ARGV[2], '^%d+:%d+:') and redis.call('HEXISTS', P .. 'meta', 'whole') == 0
 local lead
-epoch, lead = next_epoch(P, epoch, now, is_fed and lead_at_first(ARGV[2]) or 0)
+epoch, lead = next_epoch(P, epoch, now)
 -- Without a claim the first write is this one, which Redis does not refuse when memory is full.
 redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'alone', 'open', 'waiting', 'wanted', 'bell', 'rests')
 if lead then redis.call('HSET', P .. 'meta', 'lead', lead) end

@@ -9,7 +9,6 @@
 --@ bell ring ring_node
 --@ letters post
 --@ away lease keep
---@ epochs lead
 local P, old, epoch = KEYS[1], ARGV[2], ARGV[3]
 if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 0 end
 if redis.call('HGET', P .. 'fed', old) == epoch and redis.call('HEXISTS', P .. 'feeders', old) == 0 then return 0 end
@@ -18,11 +17,6 @@ if refusal then return refusal end
 -- It comes first, since it frees.
 redis.call('HDEL', P .. 'feeders', old)
 redis.call('HDEL', P .. 'meta', 'pause:' .. old)
--- Epochs go on from those of the old shard, of which its mover has the last (I2). An owner that has a lower one has lost the
--- lease, as if it had run out.
-if tonumber(redis.call('HGET', P .. 'owner', 'epoch') or 0) < tonumber(epoch) then
-  redis.call('HSET', P .. 'owner', 'epoch', epoch)
-end
 -- Who runs what has come may not have heard of it yet.
 if redis.call('EXISTS', P .. 'away') == 1 then
   local names, now = redis.call('HGETALL', P .. 'away'), now_us()
@@ -38,9 +32,17 @@ if redis.call('HSET', P .. 'fed', old, epoch) == 1 then
 end
 if redis.call('EXISTS', P .. 'feeders') == 1 then return 1 end
 redis.call('HSET', P .. 'meta', 'whole', '1')
+-- Epochs go on from those of the old shards, of which their movers have the last (I2). An owner that has a lower one has lost
+-- the lease, and is given another: until here it could claim nothing.
+local last, fed = redis.call('HGET', P .. 'owner', 'epoch') or '0', redis.call('HGETALL', P .. 'fed')
+local highest = last
+for i = 2, #fed, 2 do
+  if tonumber(fed[i]) > tonumber(highest) then highest = fed[i] end
+end
+if highest ~= last then
+  redis.call('HSET', P .. 'owner', 'epoch', highest)
+end
 redis.call('UNLINK', P .. 'fed')
--- A failover may have lost who has owned it until now: the next epoch is ahead of that one's all the same.
-redis.call('HSETNX', P .. 'meta', 'lead', string.format('%.0f %.0f', lead_at_first(ARGV[1]), now_us()))
 if redis.call('HGET', P .. 'owner', 'node') then
   -- What it knew is of before. At inf are those that are held.
   redis.call('HSET', P .. 'owner', 'waiting', 'inf')

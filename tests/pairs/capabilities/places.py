@@ -13,7 +13,7 @@ from tests.pairs.rig import NAMESPACE
 #: Seconds for which a place is had: longer than a history, and shorter than all of it is worked off.
 KEPT = 30 * 86_400.0
 #: Rounds in which somebody may get no place, and nobody anything to do.
-TURNS = 6
+TURNS = 9
 
 
 class Places(Capability):

@@ -3,16 +3,6 @@
 -- since when, both in microseconds: they go on with the clock from there, by half of what it does, until it has caught up. So
 -- they always rise with time, and it is not for long that a Redis that has lost everything would begin below them.
 
---- lead
--- How far epochs of a shard are ahead at first whose jobs still come: by as long as that mostly takes further than those of
--- the generation before, which may have been resharded just now. Where it takes longer, or after many generations, the
--- shard's owner loses the lease as all has come, and is given another one (end_feed.lua).
-local MOVE, GENERATIONS = 300 * 1000000, 8
-
-local function lead_at_first(layout)
-  return MOVE * ((tonumber(string.match(layout, '^%d+:%d+:(%d+)')) or 0) % GENERATIONS + 1)
-end
-
 --- next
 --@ shard set_back
 -- When the clock was set back nobody knows how far epochs are ahead of it. They go on from the last one, by so much of the
@@ -20,11 +10,10 @@ end
 local STEPS = 10000 -- microseconds
 
 -- The epoch that follows this one, as text; and the lead to be noted, nil if that is as it was.
-local function next_epoch(P, epoch, now, least)
+local function next_epoch(P, epoch, now)
   local noted, since = string.match(redis.call('HGET', P .. 'meta', 'lead') or '', '^(%d+) (%d+)$')
   local lead = noted and math.max(0, noted - math.max(0, math.floor((now - since) / 2))) or 0
-  local is_new = lead < least
-  if is_new then lead = least end
+  local is_new = false
   if epoch - (now + lead) >= SET_BACK then
     lead, is_new = epoch + 1 + math.floor(now / STEPS) - now, true
   end
