@@ -212,4 +212,4 @@ def shard(app: Lowkiq) -> ShardDriver:
 @pytest.fixture
 def clock(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
     """The clock of scripts that are loaded from here on; it stands still."""
-    return VirtualClock(app.redis(), f"{app.settings.namespace}:clock", monkeypatch)
+    return VirtualClock(app.redis(), monkeypatch)
