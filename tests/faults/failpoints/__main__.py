@@ -47,7 +47,7 @@ KINDS = (
 )
 #: Kinds that are struck only at the calls which others do not make, or make for less.
 OWN = {
-    # Its heartbeat, its chores and its boot are those of a node with threads.
+    # Its heartbeat, its chores, its boot and how it keeps its leases are those of a node with threads.
     "async": (
         "claim",
         "settle",
@@ -57,8 +57,6 @@ OWN = {
         "checkpoint",
         "cancels",
         "rest",
-        "acquire",
-        "renew",
         "release",
         "SET",
         "BLPOP",
@@ -88,8 +86,8 @@ READS = {
 }  # fmt: skip
 THE_OTHER_WAY = "reply lost"
 #: Calls that a node makes again and again while it waits for its turn, and how many of each are struck: the longer a
-#: machine takes, the more of them there are.
-POLLED, MOST_POLLED = {"SET", "rate", "places", "keep_places", "renew_away", "restore_away"}, 12
+#: machine takes, the more of them there are. And how many shards a queue has, which is read before all that people do.
+POLLED, MOST_POLLED = {"SET", "rate", "places", "keep_places", "renew_away", "restore_away", "HGET"}, 12
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: enough to fill two cores, and no more, since what is tested beside them has to get on, too.
