@@ -101,7 +101,7 @@ class RedisServer:
         if self.process:
             self.process.send_signal(number)
             self.process.send_signal(signal.SIGCONT)
-            self.process.wait(60)
+            self.process.wait(BUDGET)
             self.process = None
 
     def kill(self) -> None:
