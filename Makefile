@@ -12,6 +12,9 @@ PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-ch
 # Most tests wait for processes and clocks: more of them than there are cores. Their order is tests/conftest.py's.
 ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
+# Where a container forbids bytecode, each process that runs tests would compile Hypothesis and pytest's plugins anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-long test-rare flaky mutants docs chaos pairs hour hostile hostile-net shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock test-deploy clean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -729,7 +730,12 @@ def find_out(tries: Iterable[Callable[[], object]], before_each: Callable[[], ob
 
 def replace(file: str, text: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes every script that is loaded from here on and has that text in that file."""
-    read = scripts._read
+    monkeypatch.setattr(scripts, "_read", _with_change(scripts._read, file, text, instead))
+
+
+@cache
+def _with_change(read: scripts.Read, file: str, text: str, instead: str) -> scripts.Read:
+    """The same for the same, by which loaded scripts are known."""
 
     def replaced(path: str) -> str:
         source = read(path)
@@ -737,4 +743,4 @@ def replace(file: str, text: str, instead: str, monkeypatch: pytest.MonkeyPatch)
             return source
         return once(source, text, instead, path)  # no AssertionError, which would count as having found the mutant out
 
-    monkeypatch.setattr(scripts, "_read", replaced)
+    return replaced

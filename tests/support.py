@@ -97,12 +97,13 @@ class RedisServer:
             wait_until(self.answers)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Ends it, even if it is paused."""
-        if self.process:
+        """Ends it, even if it is paused. One that has just begun to write an AOF refuses, and is told again."""
+        while self.process:
             self.process.send_signal(number)
             self.process.send_signal(signal.SIGCONT)
-            self.process.wait(60)
-            self.process = None
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(2)
+                self.process = None
 
     def kill(self) -> None:
         """kill -9."""

@@ -101,7 +101,7 @@ class Rig:
             mutants.install(mutant, patches)
         self.app = Lowkiq(redis_url=url, namespace=NAMESPACE)
         self.redis = self.app.redis()
-        self.clock = VirtualClock(self.redis, f"{NAMESPACE}:clock", patches)
+        self.clock = VirtualClock(self.redis, patches)
         client = self.app.caller.client
         assert isinstance(client, redis.Redis)
         self.caller = WatchedCaller(client)

@@ -91,7 +91,7 @@ def clock(app, monkeypatch):
     # A batch of two is one of many, or none would be.
     mutants.replace("payloads.lua", "local BULK = 24", "local BULK = 4", monkeypatch)
     mutants.replace("tags.lua", "local MOST_CONTEXTS = 64", f"local MOST_CONTEXTS = {MOST_CONTEXTS}", monkeypatch)
-    return VirtualClock(app.redis(), f"{app.settings.namespace}:clock", monkeypatch)
+    return VirtualClock(app.redis(), monkeypatch)
 
 
 @pytest.mark.timeout(1_800)

@@ -64,7 +64,7 @@ class Queue:
 
 @pytest.fixture
 def clock(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
-    return VirtualClock(app.redis(), f"{app.settings.namespace}:clock", monkeypatch)
+    return VirtualClock(app.redis(), monkeypatch)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def check(make_app: Callable[..., Lowkiq], monkeypatch: pytest.MonkeyPatch) -> I
     """Runs the history of a seed."""
     settings: Any = {"load_payload": load, "dump_payload": str, "traceback_frames": 0}
     real, fake = make_app(**settings), Lowkiq(redis_url="redis://127.0.0.1:1/0", **settings)
-    clock = VirtualClock(real.redis(), f"{real.settings.namespace}:clock", monkeypatch)
+    clock = VirtualClock(real.redis(), monkeypatch)
     # A node that finds jobs to be quick claims several at a time, which are settled together. One batch a claim is
     # what it begins with.
     monkeypatch.setattr(ClaimSize, "share", lambda self, _: self._batch_size)

@@ -8,6 +8,9 @@ Processes are forked from this one, which has no threads and no connections: an 
 
 from __future__ import annotations
 
+import functools
+import gc
+import importlib.metadata
 import itertools
 import json
 import os
@@ -23,6 +26,7 @@ from typing import Any
 
 from lowkiq import log
 from lowkiq.environment import ExitCode
+from lowkiq.queue import scripts
 from tests.faults.failpoints.following import FollowingScenario
 from tests.faults.failpoints.people import People
 from tests.faults.failpoints.scenario import Scenario, in_child
@@ -43,6 +47,21 @@ KINDS = (
 )
 #: Kinds that are struck only at the calls which others do not make, or make for less.
 OWN = {
+    # Its heartbeat, its chores, its boot and how it keeps its leases are those of a node with threads.
+    "async": (
+        "claim",
+        "settle",
+        "peek",
+        "isolate",
+        "finish",
+        "checkpoint",
+        "cancels",
+        "rest",
+        "release",
+        "SET",
+        "BLPOP",
+        "UNLINK",
+    ),
     "impatient": ("abandon",),
     "limited": ("places", "rate"),
     "following": ("relay", "receive", "ask_again", "firing", "fire", "settle", "push", "wait"),
@@ -67,8 +86,8 @@ READS = {
 }  # fmt: skip
 THE_OTHER_WAY = "reply lost"
 #: Calls that a node makes again and again while it waits for its turn, and how many of each are struck: the longer a
-#: machine takes, the more of them there are.
-POLLED, MOST_POLLED = {"SET", "rate", "places", "keep_places", "renew_away", "restore_away"}, 12
+#: machine takes, the more of them there are. And how many shards a queue has, which is read before all that people do.
+POLLED, MOST_POLLED = {"SET", "rate", "places", "keep_places", "renew_away", "restore_away", "HGET"}, 12
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: enough to fill two cores, and no more, since what is tested beside them has to get on, too.
@@ -228,9 +247,20 @@ def _kill_stuck(runs: Iterable[Run]) -> None:
             os.kill(run.pid, signal.SIGKILL)
 
 
+def _prepare() -> None:
+    """Does once what each forked process would do anew, which was half of what it took."""
+    log.configure()
+    for flags in (True, False):
+        scripts.load(flags=flags)
+    # redis-py parses the metadata of its package for each client.
+    importlib.metadata.version = functools.cache(importlib.metadata.version)
+    gc.collect()
+    gc.freeze()
+
+
 def main(socket: str, kind: str, how: str, *must: str) -> None:
     """Strikes at all calls that there are, and again until each of those has come that `must` be struck."""
-    log.configure()
+    _prepare()
     with tempfile.TemporaryDirectory(prefix="lowkiq-failpoints-") as directory:
         logs = (Path(directory, f"{number}.log") for number in itertools.count())
         # Several times, since no two runs make quite the same calls.

@@ -19,8 +19,7 @@ from lowkiq.node import lease_keeper
 from lowkiq.node.chores import post
 from lowkiq.node.node import Node
 from lowkiq.queue.letters import ASKS_AFTER
-from tests.faults.failpoints.scenario import Scenario
-from tests.support import wait_until
+from tests.faults.failpoints.scenario import Scenario, wait_until
 
 #: Id → its payloads; all of each follow. One fails at its first try, from which nothing does.
 FIRST = {"several": (1, 2, 3), "fails once": (1,), "a": (1,), "b": (1,), "c": (1,), "d": (1,)}
@@ -120,12 +119,14 @@ class FollowingScenario(Scenario):
 
     def _direct(self, name: str) -> None:
         app, _ = self.plain()
-        wait_until(lambda: self._is_done(app))
+        client = self.connect()
+        wait_until(lambda: self._is_done(app, client))
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _is_done(self, app: Lowkiq) -> bool:
+    @staticmethod
+    def _is_done(app: Lowkiq, client: redis.Redis) -> bool:
         shards = [shard for queue in ("jobs", "follow") for shard in app.shards(queue, 2)]
-        if any(self.connect().exists(f"{shard.prefix}outbox") for shard in shards):
+        if any(client.exists(f"{shard.prefix}outbox") for shard in shards):
             return False
         return all(row.length + row.busy == 0 for row in app.metrics().values())
 

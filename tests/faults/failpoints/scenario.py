@@ -23,7 +23,10 @@ from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
 from lowkiq.queue.homes import homes_of
-from tests.support import wait_until
+from tests import support
+
+#: Several of these processes run at a time, and to look costs them more than to wait: they look this often, in seconds.
+wait_until = partial(support.wait_until, every=0.05)
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
 #: ones that decide what becomes of them, a claim's worth of short jobs, one so long that others are settled meanwhile,
@@ -84,6 +87,7 @@ class Scenario:
         self.own = f"of-the-test:{namespace}"
 
     def connect(self) -> redis.Redis:
+        """Anew: a helper is forked while other threads may hold the locks of theirs."""
         return redis.Redis(unix_socket_path=self.socket)
 
     def plain(self) -> tuple[Lowkiq, type[Worker]]:
@@ -237,7 +241,8 @@ class Scenario:
 
     def _direct(self, name: str) -> None:
         # Not before the node runs jobs, lest scripts be loaded for it.
-        wait_until(lambda: self.connect().exists(f"{self.own}:records"))
+        client = self.connect()
+        wait_until(lambda: client.exists(f"{self.own}:records"))
         app, jobs = self.plain()
         wait_until(lambda: _is_idle(app))
         wait_until(lambda: not self._is_moving(jobs))
@@ -246,13 +251,13 @@ class Scenario:
         jobs.perform_async([{"id": "last", "payload": FIRST_OF_NODE[name]}])
         wait_until(lambda: _is_idle(app))
         with contextlib.suppress(TimeoutError):
-            wait_until(lambda: self._would_hand_over(name, "last"), within=1.0)
+            wait_until(lambda: self._would_hand_over(client, name, "last"), within=1.0)
         jobs.perform_async([{"id": "last", "payload": NUMBERS[name]}])
         wait_until(lambda: _is_idle(app))
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _would_hand_over(self, name: str, id: str) -> bool:
-        client, (app, _) = self.connect(), self.plain()
+    def _would_hand_over(self, client: redis.Redis, name: str, id: str) -> bool:
+        app, _ = self.plain()
         owner = homes_of(app.shards("jobs", 2), id.encode())[-1].prefix + "owner"
         bell = client.hget(owner, "bell")
         is_ours = client.hget(owner, "node") == name.encode() and client.hexists(owner, "open")

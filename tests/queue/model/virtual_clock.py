@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import redis
 
@@ -13,6 +15,8 @@ ANSWER = """(function(us)
   return {{string.sub(us, 1, -7), tostring(tonumber(string.sub(us, -6)))}}
 end)(redis.call('GET', '{}'))"""
 
+#: The key that holds it, the same in all tests: what each had of its own, each would have to load all scripts with.
+KEY = "clock-of-the-tests"
 #: Where it begins, in microseconds.
 BEGINNING = 1_500_000 * 1_000_000
 
@@ -23,17 +27,9 @@ class VirtualClock:
     client that has loaded its scripts keeps them.
     """
 
-    def __init__(self, client: redis.Redis, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._client, self.key = client, key.encode()
-        read = scripts._read
-
-        def patched(path: str) -> str:
-            source = read(path)
-            assert not path.endswith("includes/shard.lua") or ASKS in source, "the time is no longer asked for so"
-            # Keys expire by the clock of the machine: one that is slow would lose in a second what is still needed.
-            return source.replace(ASKS, ANSWER.format(key)).replace("'PEXPIRE'", "'EXPIRE'")
-
-        monkeypatch.setattr(scripts, "_read", patched)
+    def __init__(self, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._client, self.key = client, KEY.encode()
+        monkeypatch.setattr(scripts, "_read", _with_clock(scripts._read))
         self.set(BEGINNING)
 
     def set(self, now: float) -> None:
@@ -43,3 +39,16 @@ class VirtualClock:
 
     def step(self, by: float) -> None:
         self.set(self.now + by)
+
+
+@cache
+def _with_clock(read: scripts.Read) -> scripts.Read:
+    """The same for the same, by which loaded scripts are known."""
+
+    def patched(path: str) -> str:
+        source = read(path)
+        assert not path.endswith("includes/shard.lua") or ASKS in source, "the time is no longer asked for so"
+        # Keys expire by the clock of the machine: one that is slow would lose in a second what is still needed.
+        return source.replace(ASKS, ANSWER.format(KEY)).replace("'PEXPIRE'", "'EXPIRE'")
+
+    return patched
