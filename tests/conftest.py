@@ -114,15 +114,15 @@ def _is_long(path: Path) -> bool:
 @pytest.hookimpl(tryfirst=True)  # before those are left out that are not asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, and marks what is long. Of that, what waits for processes is tried
-    once more when it fails: the summary names it, to be mended. `make test` tries nothing twice.
+    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, and marks what is long. What waits for processes, and what is
+    long, is tried once more when it fails: the summary names it, to be mended.
     """
     leave_out(items)
     items[:] = _interleaved(items)
     for item in items:
         if _is_long(item.path):
             item.add_marker(pytest.mark.long)
-        if _is_long(item.path) or (_room(item) in WAITING and item.get_closest_marker("long")):
+        if _room(item) in WAITING or _is_long(item.path):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

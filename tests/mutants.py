@@ -104,8 +104,8 @@ MUTANTS = {
     ),
     "forgets_what_waits_behind_the_buried": Mutant(
         "endings.lua",
-        "      unpark(P, now, {id})\n      forget(P, id)\n      note(",
-        "      forget(P, id)\n      note(",
+        "      unpark(P, now, {id})\n      forget(P, id)\n      tell",
+        "      forget(P, id)\n      tell",
         "what is parked",
     ),
     "unparks_while_it_runs": Mutant(
