@@ -108,7 +108,7 @@ class Pauser(threading.Thread):
         """When it has returned, and said that nothing starts any more; None if it has not said so."""
         try:
             reply = worker.actions.pause("chaos", who="the tests", wait=WAIT)
-        except RedisError:
+        except (RedisError, LowkiqError):
             return None
         return now() if reply.is_confirmed else None
 
@@ -117,7 +117,7 @@ class Pauser(threading.Thread):
         while True:
             try:
                 act()
-            except (RedisError, BeingResharded):
+            except (RedisError, LowkiqError):  # the latter where a failover has lost a reshard that was known here
                 threading.Event().wait(AGAIN)
             else:
                 return
