@@ -81,7 +81,7 @@ class Isolated(Work):
 
 #: Keys that stay when all is done (docs/operators.md says why).
 KEPT = re.compile(
-    rb"lowkiq:(?:queues|nodes|node:.+|bell:.+:idle|unowned|parts|alerts|\{incidents\}(?::said|:ends)?|version:[0-9a-f]+|settings:.+"
+    rb"lowkiq:(?:queues|nodes|marker|node:.+|bell:.+:idle|unowned|parts|alerts|\{incidents\}(?::said|:ends)?|version:[0-9a-f]+|settings:.+"
     rb"|\{members\}(?::said|:version|:placements)?"
     rb"|\{history\}(?::.*:(?:5m|1h|1d|30d|365d|times(?::\d+)?|added:.+))?"
     rb"|\{failures\}:(?:work|tasks|isolated):(?:counts|first|seen|flush:.+)"

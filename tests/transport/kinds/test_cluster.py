@@ -198,9 +198,9 @@ def test_a_batch_costs_one_round_trip_to_each_server(app: Lowkiq, well: RedisClu
 
     sent = []
 
-    def count(server, commands, *more):
+    def count(server, commands, *more, **options):
         sent.append(len(commands))
-        return ServerPipeline(server, commands, *more)
+        return ServerPipeline(server, commands, *more, **options)
 
     monkeypatch.setattr(module, "ServerPipeline", count)
     caller = Caller(client_for_node(app.settings, 3))
