@@ -46,7 +46,7 @@ def test_status_shows_every_node_and_exits_0(tmp_path: Path) -> None:
 
 def test_status_exits_1_when_degraded_and_says_why_and_when_it_is_tried_again(tmp_path: Path) -> None:
     with Supervised.running(
-        "obedient", tmp_path, nodes=2, policy={"first_delay": 300, "longest_delay": 300, "longest_soon": 300}
+        "obedient", tmp_path, nodes=2, policy={"first_delay": 1_500, "longest_delay": 300, "longest_soon": 300}
     ) as supervisor:
         os.kill(supervisor.pid("node 1/2"), signal.SIGKILL)
         supervisor.until_logged("died_will_restart")
