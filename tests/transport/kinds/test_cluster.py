@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.cluster import NodesManager
 
 from lowkiq import Lowkiq, Rate
 from lowkiq.admin.metrics import read_lengths
@@ -66,6 +67,9 @@ def prefix_of(load: Load, shard: int) -> str:
 # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.skipif(
+    not hasattr(NodesManager, "move_slot"), reason="docs/redis.md: this redis-py cuts connections in use"
+)
 def test_nothing_is_lost_or_out_of_order_while_slots_move(well: RedisCluster, tmp_path: Path) -> None:
     with Load(tmp_path, well.url, namespace="moving", **SETTINGS) as load:
         for shard in range(12):
