@@ -196,17 +196,16 @@ class Performer:
         Has the application hear of jobs that deaths have buried: middlewares see the error in place of a `perform`,
         which is not called, and `retries_exhausted` is called as ever. False: the run that begins here may not start.
         """
-        if self.hears_of_burials:
-            start = start_here()
-            try:
-                start()
-            except NotStarted:
-                return False
-            for job in batch:
-                job.error = str(error)
-            with in_hooks():
-                self._raise_through_middlewares(batch, error, start)
-                self._retries.call_retries_exhausted(batch)
+        start = start_here()
+        try:
+            start()
+        except NotStarted:
+            return False
+        for job in batch:
+            job.error = str(error)
+        with in_hooks():
+            self._raise_through_middlewares(batch, error, start)
+            self._retries.call_retries_exhausted(batch)
         return True
 
     def _raise_through_middlewares(self, batch: list[Job], error: Exception, start: Start) -> None:

@@ -70,7 +70,7 @@ class Pauser(threading.Thread):
             since = self._pause(worker)
             self._is_over.wait(self._random.uniform(*LASTS))
             until = now()
-            self._again_and_again(lambda worker=worker: worker.actions.resume(who="the tests"))  # type: ignore[misc]
+            self._resume(worker)
             if since is not None:
                 self._journal.write("pause", q=worker.queue_name, since=since, until=until)
 
@@ -79,9 +79,9 @@ class Pauser(threading.Thread):
         self._is_over.set()
         self.join()
         for worker in self._workers:
-            self._again_and_again(lambda worker=worker: worker.actions.resume(who="the tests"))  # type: ignore[misc]
+            self._resume(worker)
             if ids := self._held[worker]:
-                self._again_and_again(lambda worker=worker, ids=ids: worker.actions.release([*ids], who="the tests"))  # type: ignore[misc]
+                self._release(worker, [*ids])
 
     def _set(self, worker: type[Worker]) -> None:
         """Has its nodes go by other options from here on, or by those of the code again."""
@@ -112,7 +112,13 @@ class Pauser(threading.Thread):
             worker.actions.hold(ids, "chaos", who="the tests")
             self._journal.write("hold", q=worker.queue_name, ids=ids)
         self._is_over.wait(self._random.uniform(*LASTS))
+        self._release(worker, ids)
+
+    def _release(self, worker: type[Worker], ids: list[str]) -> None:
         self._again_and_again(lambda: worker.actions.release(ids, who="the tests"))
+
+    def _resume(self, worker: type[Worker]) -> None:
+        self._again_and_again(lambda: worker.actions.resume(who="the tests"))
 
     def _pause(self, worker: type[Worker]) -> float | None:
         """When it has returned, and said that nothing starts any more; None if it has not said so."""

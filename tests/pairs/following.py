@@ -14,6 +14,11 @@ from tests.pairs.rig import NAMESPACE
 MOST_PAGES = 20
 
 
+def outbox_of(lease: Lease) -> Outbox:
+    """The letters of a shard, for its owner."""
+    return Outbox(lease.shard, *lease.owner, lambda: not lease.is_lost)
+
+
 class Following(Capability):
     """Takes letters along, of which the world has at most one that does so."""
 
@@ -22,15 +27,12 @@ class Following(Capability):
     def begin(self, random: Random) -> None:
         self.homes = Homes(self.world.caller, NAMESPACE)
 
-    def box(self, lease: Lease) -> Outbox:
-        return Outbox(lease.shard, *lease.owner, lambda: not lease.is_lost)
-
     def relay(self, random: Random) -> None:
         """An owner takes some letters along, and may die with what it has read, or before it says what has arrived."""
         leases = list(self.world.leases.values())
         if not leases:
             return
-        box = self.box(random.choice(leases))
+        box = outbox_of(random.choice(leases))
         for _ in range(random.randint(1, 3)):
             page = self.world.run(box.turn())
             if not isinstance(page, list) or not page:
@@ -42,7 +44,7 @@ class Following(Capability):
             box.go_on()
 
     def relay_all(self, random: Random) -> None:
-        letters.relay(self.world.caller, self.homes, [self.box(lease) for lease in self.world.leases.values()])
+        letters.relay(self.world.caller, self.homes, [outbox_of(lease) for lease in self.world.leases.values()])
         self.world.hear_of_letters()
 
     def ask_again(self, random: Random) -> None:

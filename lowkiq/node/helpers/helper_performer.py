@@ -93,8 +93,6 @@ class HelperPerformer(Performer):
 
     def buried(self, batch: list[Job], error: Exception) -> bool:
         """As Performer.buried, in a helper of the calling thread that is only for this, and may die of it."""
-        if not self.hears_of_burials:
-            return True
         try:
             self._run_buried(batch, error)
         except NotStarted:
@@ -113,7 +111,7 @@ class HelperPerformer(Performer):
         helper = self._server.mine(self._kind)
         helper.begin()
         try:
-            helper.run(work, self.worker.perform_timeout, partial(_answer_for_none, run), start_here())
+            helper.run(work, self.worker.perform_timeout, partial(_hear_of_burial, run, batch), start_here())
         finally:
             self._server.retire(helper)
 
@@ -163,35 +161,32 @@ def claim_here() -> ThreadClaim:
     return claim
 
 
-def _hear(claim: ThreadClaim, batch: Sequence[Job], channel: Channel[FromHelper], heard: Any) -> None:
+def _hear(run: Run, batch: Sequence[Job], channel: Channel[FromHelper], heard: Any) -> None:
     """Acts on what a helper tells or asks while it runs a batch."""
-    match heard:
-        case IsLost():
-            channel.send(Answer(is_so=claim.is_lost))
-        case MayStart():
-            channel.send(Answer(is_so=claim.may_start()))
-        case Report():
-            claim.report(Progress(heard.share, heard.note[:NOTE_CHARS]))
-        case Keep():
-            channel.send(Answer(error=_keep(claim, batch, heard)))
-
-
-def _answer_for_none(run: Run, channel: Channel[FromHelper], heard: Any) -> None:
-    """Acts on what a helper asks that has no batch of a claim: none of it is to be kept."""
     match heard:
         case IsLost():
             channel.send(Answer(is_so=run.is_lost))
         case MayStart():
-            channel.send(Answer())
+            channel.send(Answer(is_so=run.may_start()))
+        case Report():
+            run.report(Progress(heard.share, heard.note[:NOTE_CHARS]))
         case Keep():
-            channel.send(Answer(error=Told.of(CheckpointFailed("this run is over"))))
+            channel.send(Answer(error=_keep(run, batch, heard)))
 
 
-def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:
+def _hear_of_burial(run: Run, batch: Sequence[Job], channel: Channel[FromHelper], heard: Any) -> None:
+    """The same, of a call that has begun, as Redis knows, and is not begun again."""
+    if isinstance(heard, MayStart):
+        channel.send(Answer())
+    else:
+        _hear(run, batch, channel, heard)
+
+
+def _keep(run: Run, batch: Sequence[Job], asked: Keep) -> Told | None:
     if asked.job >= len(batch):
         raise Rubbish("a checkpoint of no job")
     try:
-        claim.keep(batch[asked.job].id, asked.checkpoint)
+        run.keep(batch[asked.job].id, asked.checkpoint)
     except (CheckpointFailed, ValueError) as error:
         return Told.of(error)
     return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from lowkiq.errors import Fenced, Moved
-from lowkiq.queue.letters import Outbox
 from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import DeadNode, Running
 from tests.pairs.capability import Capability
+from tests.pairs.following import outbox_of
 from tests.pairs.jobs import Hand
 
 
@@ -84,7 +84,7 @@ class Death(Capability):
         for lease in list(self.world.leases.values()):
             if not self.world.rig.redis.exists(f"{lease.shard.prefix}outbox"):
                 continue
-            box = Outbox(lease.shard, *lease.owner, lambda lease=lease: not lease.is_lost)  # type: ignore[misc]
+            box = outbox_of(lease)
             self.world.run(box.turn())
             for letter in box.own:
                 for record in (letter.following, b""):
