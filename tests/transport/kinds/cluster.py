@@ -115,6 +115,9 @@ class RedisCluster(Arrangement):
         """
         source = self._owner_of(slot)
         target = target or next(member for member in self.primaries() if member is not source)
+        # Who takes a slot makes itself newer than all that it has heard of. If it has not heard yet of who took the slot
+        # before, they are equally new, and each may give the slot to the other, for good.
+        wait_until(self._are_agreed_on_epochs, within=60)
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(target))
         while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1 if pause else 100):
@@ -166,6 +169,10 @@ class RedisCluster(Arrangement):
 
         owner: Member = wait_until(find)
         return owner
+
+    def _are_agreed_on_epochs(self) -> bool:
+        told = [{row["id"]: row["epoch"] for row in _nodes(member)} for member in self._alive()]
+        return all(each == told[0] for each in told)
 
     def _slots_of(self, member: Member) -> Iterator[int]:
         for low, high, owner, *_ in _ask(member, "CLUSTER SLOTS"):
@@ -223,7 +230,10 @@ def _nodes(member: Member) -> list[dict[str, Any]]:
         client.set_response_callback("CLUSTER NODES", lambda reply, **_: reply)
         text = client.execute_command("CLUSTER", "NODES").decode()
     for line in text.splitlines():
-        id, address, flags, master, *_ = line.split()
+        id, address, flags, master, _, _, epoch, *_ = line.split()
         port = int(address.partition("@")[0].rpartition(":")[2])
-        rows.append({"id": id, "port": port, "flags": flags.split(","), "master": None if master == "-" else master})
+        rows.append({
+            "id": id, "port": port, "flags": flags.split(","), "master": None if master == "-" else master,
+            "epoch": int(epoch),
+        })  # fmt: skip
     return rows
