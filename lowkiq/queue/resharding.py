@@ -16,7 +16,7 @@ from lowkiq.job import shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller
 from lowkiq.queue.keys import MOST_SHARDS, Layout
-from lowkiq.queue.shard import Held, Owned, Shard
+from lowkiq.queue.shard import Held, Owned, Shard, shards_of
 from lowkiq.shared_page import DeadNode
 
 #: Rows that are moved at a time, and bytes (the last row may exceed them): some milliseconds of Redis.
@@ -194,6 +194,7 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
     known = Layout.parse(text)
     if known.version > keys.LAYOUT_VERSION:
         raise keys.newer_layout(queue, known.version)
+    known = bring_back(caller, namespace, queue, known) or known
     if known.is_moving and known.shards_count != shards_count:
         raise BeingResharded(
             f"queue {queue} is being resharded from {known.old_count} to {known.shards_count} shards: "
@@ -212,6 +213,44 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
     return moving
 
 
+def bring_back(caller: Caller, namespace: str, queue: str, known: Layout) -> Layout | None:
+    """
+    Goes on with a reshard whose beginning a failover has lost, though shards on other servers are marked as moved.
+    Returns the layout that is in force then; None: nothing of the kind was lost.
+    """
+    lost = None if known.is_moving else _marked(caller, namespace, queue, known)
+    if lost is None or caller.run(_relayout(namespace, queue, known.text, lost)) != lost.text.encode():
+        return None
+    return lost
+
+
+def give_way(caller: Caller, namespace: str, queue: str, layout: Layout) -> Layout | None:
+    """
+    Goes on with a reshard that a failover has lost, where one to another number has begun since and meets shards of it
+    that hold something. Returns the layout that is in force then; None: there is none, or this one has moved some.
+    """
+    found = _layouts(caller, namespace, queue, layout.own)
+    lost = next((one for one in found if one.shards_count != layout.shards_count), None)
+    if lost is None or _marked(caller, namespace, queue, layout.old):
+        return None
+    first = lost._replace(old_count=layout.old_count, old_generation=layout.old_generation)
+    return first if caller.run(_relayout(namespace, queue, layout.text, first)) == first.text.encode() else None
+
+
+def _marked(caller: Caller, namespace: str, queue: str, layout: Layout) -> Layout | None:
+    """The layout of a reshard by which some shards of that layout are marked as moved."""
+    found = _layouts(caller, namespace, queue, layout)
+    mark = next((one for one in found if one.generation > layout.generation), None)
+    return mark and mark._replace(old_count=layout.shards_count, old_generation=layout.generation)
+
+
+def _layouts(caller: Caller, namespace: str, queue: str, layout: Layout) -> list[Layout]:
+    """What the shards of that layout have, each, in its place."""
+    shards = shards_of(namespace, {queue: layout})
+    told = caller.read([("HGET", shard.prefix + "meta", "layout") for shard in shards], None)
+    return [Layout.parse(text) for text in told if text]
+
+
 def end(caller: Caller, namespace: str, queue: str, layout: Layout) -> bool:
     """Ends a reshard whose old shards are all empty. False: somebody has already, or a failover has filled them."""
     if caller.run(_relayout(namespace, queue, layout.text, layout.own)) != layout.own.text.encode():
@@ -224,7 +263,7 @@ def end(caller: Caller, namespace: str, queue: str, layout: Layout) -> bool:
 
 def unfinished(caller: Caller, namespace: str, queue: str, layout: Layout) -> list[int]:
     """The old shards of a queue that have not been emptied yet."""
-    shards = [Shard(namespace, queue, index, layout.old) for index in range(layout.old_count)]
+    shards = shards_of(namespace, {queue: layout.old})
     closed = caller.read([("HGET", shard.prefix + "meta", "closed") for shard in shards], None)
     return [shard.index for shard, text in zip(shards, closed, strict=True) if not text]
 
