@@ -110,7 +110,7 @@ class Route(NamedTuple):
         return shard.acquire(node, ttl, max_crashes, dead_nodes)
 
     def feed(self, epoch: str, mark: Mark, reach: Reach) -> list[Call[int]]:
-        """Has new shards wait for what is to come, and begin behind that reach."""
+        """Has new shards wait for what is to come, and begin behind that reach; 0: one has had all there is."""
         step = math.gcd(self.layout.old_count, self.layout.shards_count)
         words: list[Argument] = [self.old.index, epoch, self.layout.old_count, step, reach.score, mark.seen]
         words += [b"-" if mark.is_marked else mark.paused, reach.number]
@@ -125,8 +125,8 @@ class Route(NamedTuple):
         """Reads some of what it holds; None if it is empty."""
         return Call("pack", [self.old.prefix], [node, epoch, rows, BYTES], _chunk)
 
-    def adopt(self, epoch: str, chunk: Chunk) -> list[Call[int]]:
-        """Has new shards take what is theirs of it."""
+    def adopt(self, epoch: str, chunk: Chunk, are_waiting: Sequence[int]) -> list[Call[int]]:
+        """Has new shards take what is theirs of it; of those that do not wait for it (`feed`) each has that already."""
         by_shard: dict[int, list[bytes]] = {}
         words, width, count = chunk.words, chunk.width, self.layout.shards_count
         for at in range(0, len(words), width):
@@ -134,7 +134,10 @@ class Route(NamedTuple):
         first, step = self.new[0].index, math.gcd(self.layout.old_count, count)
         calls = []
         for index, some in by_shard.items():
-            shard = self.new[(index - first) // step]
+            place = (index - first) // step
+            if not are_waiting[place]:
+                continue
+            shard = self.new[place]
             head: list[Argument] = [shard.layout, self.old.index, epoch, chunk.what]
             calls.append(Call("adopt", [shard.prefix], [*head, *some], int))
         return calls
@@ -311,7 +314,7 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
     while True:
         least = 0 if mark.is_marked else mark.now
         reach = Reach(*(max(number, least) + margin for number in mark.reach))
-        _raise(caller.run_all(route.feed(epoch, mark, reach)))
+        are_waiting = _raise(caller.run_all(route.feed(epoch, mark, reach)))
         mark = caller.run(route.set_mark(node, epoch, reach, mark.paused))
         yield 0
         if mark.is_marked:
@@ -320,7 +323,7 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
     counters = caller.command("HMGET", route.old.prefix + "meta", *COUNTERS)
     chunk, step = caller.run(route.pack(node, epoch)), 1
     while chunk is not None:
-        _raise(caller.run_all([*route.adopt(epoch, chunk), route.note(node, epoch, step)]))
+        _raise(caller.run_all([*route.adopt(epoch, chunk, are_waiting), route.note(node, epoch, step)]))
         yield 0
         _, following = _raise(caller.run_all([route.drop(node, epoch, step, chunk), route.pack(node, epoch)]))
         yield chunk.moved

@@ -90,7 +90,8 @@ def note_what_is_left(app: Lowkiq, directory: Path, dry_after: float) -> None:
         tags += miscounted(app, queue, worker)
         for where, jobs in (("queued", worker.queries.find("*")), ("morgue", worker.queries.morgue_find("*"))):
             for job in jobs:
-                found = [(queue, job.id, payload["n"]) for payload in job.payloads]
+                # One that recurs may have no number.
+                found = [(queue, job.id, payload.get("n", -1)) for payload in job.payloads]
                 left[where] += found
                 if where == "morgue" and (job.error or "").endswith(BURIED_FOR_CRASHES):
                     left["killers"] += found

@@ -22,7 +22,7 @@ from lowkiq.shared_page import DeadNode
 from tests import mutants
 from tests.pairs.rig import dump, restore
 from tests.queue.model.virtual_clock import VirtualClock
-from tests.queue.reshard_world import KEPT, QUEUE, Node, ReshardWorld
+from tests.queue.reshard_world import IDS, KEPT, QUEUE, Node, ReshardWorld
 from tests.queue.shard_driver import ShardDriver
 from tests.queue.stamps import once
 
@@ -262,6 +262,74 @@ def move_with_failovers(app, monkeypatch, counts, lost) -> None:
     assert not world.layout.is_moving, "it does not end"
     assert held_by(world, world.layout) == before
     assert counters(world) == counted
+
+
+#: Steps of a move of one shard into two, and of three into two, after which a server fails over: the last ones.
+LAST_STEPS = {(1, 2): range(106, 120), (3, 2): range(172, 184)}
+
+
+@pytest.mark.parametrize("lost", [1, 3, 5])
+@pytest.mark.parametrize("counts", LAST_STEPS)
+def test_the_server_of_the_old_shards_may_fail_over_alone(app, monkeypatch, counts, lost):
+    for step in LAST_STEPS[counts]:
+        app.redis().flushdb()
+        app.workers.clear()
+        move_while_a_server_goes_back(app, monkeypatch, counts, step, lost)
+
+
+def move_while_a_server_goes_back(app, monkeypatch, counts, at: int, lost: int) -> None:
+    """It has again what it had some steps before; the new shards are on another one."""
+    monkeypatch.setattr(resharding, "ROWS", 5)
+    monkeypatch.setattr(resharding.Route.pack, "__defaults__", (5,))
+    world = ReshardWorld(app, counts[0], Random(1))
+    old = world.layout
+    fill(world)
+    before, counted = held_by(world, old), counters(world)
+    world.begin(counts[1])
+    for step in range(at + 1):
+        if step == at + 1 - lost:
+            there = dump(world.app.redis())
+        world.move()
+    restore_some(app, there, b"{q:")
+    world.layout = world.known()
+    world.end_move()
+    assert held_by(world, world.layout) == before
+    assert counters(world) == counted
+
+
+def restore_some(app, there: list[Any], of: bytes) -> None:
+    """The keys that have that in their names."""
+    client = app.redis()
+    if gone := [key for key in client.keys('*') if of in key]:
+        client.delete(*gone)
+    for key, value, ttl in zip(there[::3], there[1::3], there[2::3], strict=True):
+        if of in key:
+            client.restore(key, ttl, value)
+
+
+def test_what_is_pushed_to_an_old_shard_whose_mark_is_lost_comes_once_more(app):
+    """All had come from it, by what the new one knows; a mover of then, that was thought dead, changes nothing."""
+    push_where_the_mark_is_lost(app)
+
+
+def push_where_the_mark_is_lost(app) -> None:
+    world = ReshardWorld(app, 1, Random(1))
+    world.push()
+    world.begin(2)
+    there = dump(app.redis())
+    late = Route.of(world.namespace, QUEUE, world.layout, 0)
+    while resharding.unfinished(world.caller, world.namespace, QUEUE, world.layout):
+        world.move()
+    restore_some(app, there, b"{q:")
+    nothing = resharding.Mark(False, 0, START, b"", b"")
+    told = world.caller.run_all(late.feed("7", nothing, START))
+    assert [type(one) for one in told] == [Fenced] * 2
+    for id in IDS:
+        world._push(id, world.first)
+    world.end_move()
+    world.work_off()
+    for id, payloads in world.pushed.items():
+        assert set(payloads) <= {*world.performed.get(id, []), *world.deaths.get(id, [])}, id
 
 
 def fail_over(app: Lowkiq, there: list[Any]) -> None:
@@ -614,6 +682,10 @@ MUTANTS = {
         "if false then"),
     "lost_feeders_stay": ("feed.lua", "forget_lost_feeders(P, ARGV[1], epoch)\n", "\n"),
     "forgets_what_has_come": ("moving.lua", " or holds_anything(P) then return end", " then return end"),
+    "never_comes_again": (
+        "feed.lua", "if is_whole and ARGV[8] == '-' then return 0 end", "if is_whole then return 1 end"),
+    "comes_again_for_a_late_one": ("feed.lua", "if tonumber(last) >= epoch then", "if false then"),
+    "waits_in_vain": ("feed.lua", "  redis.call('HSET', P .. 'feeders', old, '0')\n", ""),
     "forgets_what_is_whole": ("moving.lua", "known == layout or whole or", "known == layout or"),
     "forgets_a_later_mover": ("moving.lua", "if tonumber(feeders[i]) >= epoch then return end", ""),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
@@ -626,6 +698,8 @@ def test_a_mutant_is_found_out(app, monkeypatch, name):
     file, safeguard, instead = MUTANTS[name]
     mutants.replace(file, safeguard, instead, monkeypatch)
     tries = [lambda: merge_meanwhile(app), lambda: pause_meanwhile(app)]
+    tries += [lambda: push_where_the_mark_is_lost(app)]
+    tries += [lambda lost=lost: move_while_a_server_goes_back(app, monkeypatch, (1, 2), 116, lost) for lost in (3, 5)]
     tries += [lambda so=so: begin_after_a_lost_one(app, so) for so in LOST]
     tries += [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
     tries += [lambda lost=lost: move_with_failovers(app, monkeypatch, (2, 3), lost) for lost in (1, 2, 3)]
