@@ -300,7 +300,7 @@ def move_while_a_server_goes_back(app, monkeypatch, counts, at: int, lost: int) 
 def restore_some(app, there: list[Any], of: bytes) -> None:
     """The keys that have that in their names."""
     client = app.redis()
-    if gone := [key for key in client.keys('*') if of in key]:
+    if gone := [key for key in client.keys("*") if of in key]:
         client.delete(*gone)
     for key, value, ttl in zip(there[::3], there[1::3], there[2::3], strict=True):
         if of in key:
