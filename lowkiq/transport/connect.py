@@ -27,7 +27,7 @@ logger = get_logger()
 SOCKET_TIMEOUT = 10.0
 #: The same for a node, in parts of its lease: a reply that never comes costs it one of three renewals, not the lease;
 #: and it goes on within five seconds, also where Sentinel is asked first.
-NODE_PATIENCE = 1 / 5
+NODE_PATIENCE = 1 / 6
 #: Seconds to connect.
 CONNECT_TIMEOUT = 5.0
 #: The same for a process that pushes, unless half of its push_timeout is more. What is no push, such as metrics or
@@ -170,11 +170,17 @@ def _cluster(
 ) -> ClusterClient:
     options = {"max_connections": connections + OTHER_CONNECTIONS} | dict(options) | dict(target.options)
     make_node: Any = ClusterNode
-    nodes = [make_node(host, port) for host, port in target.addresses]
+    make_server: Any = redis.Redis
+    options["ssl"] = target.is_tls
 
     def make() -> redis.RedisCluster:
+        nodes = []
+        for host, port in target.addresses:
+            server = make_server(host, port, retry=Retry(NoBackoff(), 0), **options)
+            make_patient(server.connection_pool)  # before it asks for the topology: names are resolved in bounded time
+            nodes.append(make_node(host, port, redis_connection=server))
         # Slots that nobody serves just now are an error of the calls for them, not of all.
-        return redis.RedisCluster(startup_nodes=list(nodes), ssl=target.is_tls, require_full_coverage=False, **options)
+        return redis.RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
 
     return ClusterClient(make, connections=connections, patience=timeout, delays=delays)
 

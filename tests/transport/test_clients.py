@@ -63,8 +63,8 @@ def test_what_a_push_repeats_by_a_client_of_the_users_is_bounded_by_its_time(poo
 def test_a_client_of_the_users_gets_time_outs_where_it_has_none(timeout: float | None) -> None:
     settings = Settings(redis=lambda: redis.Redis(HOST, socket_timeout=timeout, socket_connect_timeout=timeout))
     options = client_for_node(settings, 15).connection_pool.connection_kwargs
-    assert options["socket_timeout"] == (timeout or 3.0)
-    assert options["socket_connect_timeout"] == (timeout or 3.0)
+    assert options["socket_timeout"] == (timeout or 2.5)
+    assert options["socket_connect_timeout"] == (timeout or 2.5)
 
 
 @pytest.mark.parametrize("way", ["url", "sentinel", "cluster", "user's"])
