@@ -140,7 +140,8 @@ class Events:
             if self._subscription is None:
                 self._open()
                 self._has_gap = True
-            if clock.monotonic() >= self._renew_at:
+            if self._subscription and clock.monotonic() >= self._renew_at:
+                self._subscription.ask()  # what it is answered while shards are told, which waits where nobody answers
                 if clock.monotonic() >= self._renew_at + LAPSE - RENEWAL:
                     self._tell_of_a_gap()  # nobody has read for so long that shards have forgotten it
                 self._renew()

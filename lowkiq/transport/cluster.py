@@ -126,14 +126,19 @@ class ClusterClient:
         """
         replies: dict[int, Any] = {}
         left: Mapping[int, Command] = dict(enumerate(commands))
+        said: dict[int, Any] = {}
         if not self._places.acquire(timeout=within(self._patience)):
             raise redis.ConnectionError(f"no connection was free within {self._patience:g} s")
         try:
             for delay in (*self._delays, None):
                 self._follow(left, replies, replicas, is_first=not replies and delay is not None)
                 left = {number: command for number, command in left.items() if isinstance(replies[number], TRANSIENT)}
-                if not left or delay is None or is_over():
+                if is_over():
+                    replies |= {number: said[number] for number in left if number in said}
+                    break  # what failed before says more than that there is no time
+                if not left or delay is None:
                     break
+                said = {number: replies[number] for number in left}
                 time.sleep(within(delay * random.uniform(0.5, 1.5)) or 0)  # noqa: S311 (spreads load)
         finally:
             self._places.release()

@@ -18,7 +18,7 @@ from lowkiq.redis_url import Target, parse
 from lowkiq.settings import Settings
 from lowkiq.transport.addresses import KEEPALIVE_OPTIONS
 from lowkiq.transport.cluster import ClusterClient
-from lowkiq.transport.patience import PATIENT, PatientBackoff, PatientRetry, make_patient
+from lowkiq.transport.patience import FIRST_TRY, PATIENT, PatientBackoff, PatientRetry, make_patient
 from lowkiq.transport.sentinel import sentinel_client
 
 logger = get_logger()
@@ -27,9 +27,12 @@ logger = get_logger()
 SOCKET_TIMEOUT = 10.0
 #: The same for a node, in parts of its lease: a reply that never comes costs it one of three renewals, not the lease;
 #: and it goes on within five seconds, also where Sentinel is asked first.
-NODE_PATIENCE = 1 / 5
+NODE_PATIENCE = 1 / 6
 #: Seconds to connect.
 CONNECT_TIMEOUT = 5.0
+#: The same for a process that pushes, unless half of its push_timeout is more. What is no push, such as metrics or
+#: events, has no other bound, and is to go on within five seconds.
+PRODUCER_PATIENCE = 2.5
 #: How often a producer repeats a call whose reply was lost, over about two seconds. Safe: scripts are idempotent.
 PRODUCER_RETRIES = 4
 #: The same on Cluster, in seconds before each.
@@ -45,6 +48,9 @@ NODE_CONNECTIONS = 5
 #: Pipelines at a time through a cluster's client that the user makes; its own limits may be lower.
 MADE_CONNECTIONS = 1_000
 
+#: How URLs begin of a server whose connections nothing between can forget.
+UNIX = "unix:"
+
 #: Redis before 6.2 has no ZMSCORE and no ZADD LT.
 OLDEST_REDIS = (6, 2)
 
@@ -59,7 +65,11 @@ def client_for_producers(settings: Settings) -> Client:
     """A client whose `client_pool_size` connections are shared; a wait of `pool_timeout` for one is an error."""
     retry = PatientRetry(PatientBackoff(ExponentialWithJitterBackoff(base=0.05, cap=1.0)), PRODUCER_RETRIES)
     timeout = min(settings.pool_timeout, settings.push_timeout)
-    return _client(settings, settings.client_pool_size, timeout, retry, delays=PRODUCER_DELAYS)
+    patience = min(SOCKET_TIMEOUT, max(settings.push_timeout * FIRST_TRY, PRODUCER_PATIENCE))
+    return _client(
+        settings, settings.client_pool_size, timeout, retry,
+        reply_within=SOCKET_TIMEOUT if settings.redis_url.startswith(UNIX) else patience, delays=PRODUCER_DELAYS,
+    )  # fmt: skip
 
 
 def client_for_node(settings: Settings, connections: int) -> Client:
@@ -105,7 +115,7 @@ def _client(
     timeout: float,
     retry: Retry,
     *,
-    reply_within: float = SOCKET_TIMEOUT,
+    reply_within: float,
     delays: Sequence[float] = (),
 ) -> Client:
     if settings.redis is not None:
@@ -122,7 +132,7 @@ def _client(
         "protocol": 2,  # the reply types are those of every server and client version we support
         "client_name": "lowkiq",
     }
-    if not settings.redis_url.startswith("unix:"):
+    if not settings.redis_url.startswith(UNIX):
         options |= {"socket_connect_timeout": min(CONNECT_TIMEOUT, reply_within), "socket_keepalive": True}
         options["socket_keepalive_options"] = KEEPALIVE_OPTIONS
     if target.kind == "cluster":
@@ -160,11 +170,17 @@ def _cluster(
 ) -> ClusterClient:
     options = {"max_connections": connections + OTHER_CONNECTIONS} | dict(options) | dict(target.options)
     make_node: Any = ClusterNode
-    nodes = [make_node(host, port) for host, port in target.addresses]
+    make_server: Any = redis.Redis
+    options["ssl"] = target.is_tls
 
     def make() -> redis.RedisCluster:
+        nodes = []
+        for host, port in target.addresses:
+            server = make_server(host, port, retry=Retry(NoBackoff(), 0), **options)
+            make_patient(server.connection_pool)  # before it asks for the topology: names are resolved in bounded time
+            nodes.append(make_node(host, port, redis_connection=server))
         # Slots that nobody serves just now are an error of the calls for them, not of all.
-        return redis.RedisCluster(startup_nodes=list(nodes), ssl=target.is_tls, require_full_coverage=False, **options)
+        return redis.RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
 
     return ClusterClient(make, connections=connections, patience=timeout, delays=delays)
 

@@ -59,10 +59,16 @@ class Subscription:
                 self._heard_at, self._asked_at = now, math.inf
             elif now - self._asked_at >= ANSWER:
                 raise redis.TimeoutError("Redis does not answer to who listens")
-            elif now - self._heard_at >= SILENCE and self._asked_at == math.inf:
-                self._pubsub.ping()
-                self._asked_at = now
+            elif now - self._heard_at >= SILENCE:
+                self.ask()
             return message
+
+    def ask(self) -> None:
+        """Pings, unless an answer is waited for: before what may take long where the connection is forgotten."""
+        if self._asked_at == math.inf:
+            with self._ending():
+                self._pubsub.ping()
+                self._asked_at = clock.monotonic()
 
     def close(self) -> None:
         """Ends it, by whichever thread."""

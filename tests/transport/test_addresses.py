@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,24 +14,37 @@ import redis
 
 from lowkiq import Lowkiq, PushFailed, clock
 from lowkiq.transport import addresses
-from tests.support import BUDGET, HOST, free_port, until_pushed
+from tests.support import BUDGET, HOST, until_pushed
+from tests.transport.forgetful import Forgetful
 from tests.transport.kinds.member import Member
+from tests.transport.proxied import proxied
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
-    server = Member(tmp_path_factory.mktemp("redis"), free_port())
-    server.start()
-    yield server
-    server.kill()
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Member]]:
+    with ExitStack() as stack:
+        yield cache(lambda kind: stack.enter_context(proxied(kind, tmp_path_factory.mktemp(kind), Forgetful))[1])
 
 
-@pytest.fixture(params=("url", "user's"))
-def app(server: Member, request: pytest.FixtureRequest) -> Iterator[Lowkiq]:
+@pytest.fixture(params=("url", "user's", "cluster"))
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(way: str, servers: Callable[[str], Member]) -> Member:
+    return servers("cluster" if way == "cluster" else "server")
+
+
+@pytest.fixture
+def app(way: str, server: Member) -> Iterator[Lowkiq]:
     """Reaches the server by a name."""
-    url = f"redis://redis.example:{server.port}/0"
-    way: dict[str, Any] = {"redis_url": url} if request.param == "url" else {"redis": lambda: made_by_hand(server.port)}
-    app = Lowkiq(push_timeout=4, **way)
+    ways: dict[str, dict[str, Any]] = {
+        "url": {"redis_url": f"redis://redis.example:{server.port}/0"},
+        "user's": {"redis": lambda: made_by_hand(server.port)},
+        "cluster": {"redis_url": f"redis+cluster://redis.example:{server.port}"},
+    }
+    app = Lowkiq(push_timeout=4, **ways[way])
     app.worker(queue_name="jobs")(lambda _: None)
     yield app
     app.close()
@@ -62,7 +77,7 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_others(
     app: Lowkiq, server: Member, silent: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve_to(monkeypatch, silent, (HOST, server.port))
-    assert app.workers["jobs"].perform_async([{"id": 1}]).new <= 1
+    assert until_pushed(lambda: app.workers["jobs"].perform_async([{"id": 1}])).new <= 1
     assert (HOST, server.port) in addresses._reached.values()
 
 

@@ -11,7 +11,14 @@ from redis.retry import Retry
 
 from lowkiq import SettingsError
 from lowkiq.settings import Settings
-from lowkiq.transport.connect import check_connections, client_for_node, client_for_producers, connections_of_node
+from lowkiq.transport.cluster import ClusterClient
+from lowkiq.transport.connect import (
+    SOCKET_TIMEOUT,
+    check_connections,
+    client_for_node,
+    client_for_producers,
+    connections_of_node,
+)
 from lowkiq.transport.patience import PatientRetry
 from tests.support import HOST
 
@@ -56,5 +63,36 @@ def test_what_a_push_repeats_by_a_client_of_the_users_is_bounded_by_its_time(poo
 def test_a_client_of_the_users_gets_time_outs_where_it_has_none(timeout: float | None) -> None:
     settings = Settings(redis=lambda: redis.Redis(HOST, socket_timeout=timeout, socket_connect_timeout=timeout))
     options = client_for_node(settings, 15).connection_pool.connection_kwargs
-    assert options["socket_timeout"] == (timeout or 3.0)
-    assert options["socket_connect_timeout"] == (timeout or 3.0)
+    assert options["socket_timeout"] == (timeout or 2.5)
+    assert options["socket_connect_timeout"] == (timeout or 2.5)
+
+
+@pytest.mark.parametrize("way", ["url", "sentinel", "cluster", "user's"])
+def test_what_is_no_push_is_given_up_in_time_as_well(way: str) -> None:
+    """All works again within five seconds, also where the time of a push does not count: metrics, queries, events."""
+    ways: dict[str, dict[str, Any]] = {
+        "url": {"redis_url": f"redis://{HOST}:1/0"},
+        "sentinel": {"redis_url": f"redis+sentinel://{HOST}:1/s/0"},
+        "cluster": {"redis_url": f"redis+cluster://{HOST}:1"},
+        "user's": {"redis": lambda: redis.Redis(HOST, socket_timeout=None)},
+    }
+    options = ways[way]
+    assert timeout_of_replies(Settings(**options)) == 2.5
+    assert timeout_of_replies(Settings(push_timeout=8, **options)) == 4.0
+    assert timeout_of_replies(Settings(push_timeout=100, **options)) == SOCKET_TIMEOUT
+
+
+def test_nothing_forgets_a_connection_by_a_socket_of_unix() -> None:
+    assert timeout_of_replies(Settings(redis_url="unix:///tmp/none")) == SOCKET_TIMEOUT
+
+
+def timeout_of_replies(settings: Settings) -> float:
+    """Seconds that who pushes waits for a reply."""
+    client: Any = client_for_producers(settings)
+    if not isinstance(client, ClusterClient):
+        return float(client.connection_pool.connection_kwargs["socket_timeout"])
+    with pytest.MonkeyPatch.context() as patch:
+        told: dict[str, Any] = {}
+        patch.setattr(redis, "RedisCluster", lambda **options: told.update(options))
+        client._make()
+        return float(told["socket_timeout"])

@@ -70,6 +70,19 @@ def test_who_listens_is_told_of_a_gap_and_hears_what_follows(
         next_of(events, "pushed")
 
 
+def test_who_listens_asks_whether_anybody_is_there_before_it_waits_for_shards(
+    app: Lowkiq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the seconds that these wait for a connection that is forgotten come before its own."""
+    with app.events() as events:
+        asked = []
+        monkeypatch.setattr(events, "_renew", lambda: asked.append(events._subscription._asked_at))
+        events._renew_at = 0.0
+        events.next(0.1)
+        assert asked
+        assert math.inf not in asked
+
+
 def test_who_listens_goes_on_within_five_seconds() -> None:
     for look in (admin_events.READ, doorbell.LISTEN):
         looks = math.ceil(subscription.SILENCE / look) + math.ceil(subscription.ANSWER / look)

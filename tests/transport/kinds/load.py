@@ -82,6 +82,10 @@ class Load:
         self.accepted: list[int] = []
         #: Pushes that Redis did not accept at once.
         self.refused: list[str] = []
+        #: What jobs have told of themselves, as far as it was read, and the payloads that were run by that.
+        self._told: list[list[str]] = []
+        self._ran: set[int] = set()
+        self._read, self._reading = 0, threading.Lock()
         self._enough = threading.Event()
         self._producer = threading.Thread(target=self._produce, daemon=True)
 
@@ -121,7 +125,8 @@ class Load:
         wait_until(lambda: len(self.ran()) >= run + payloads, within=within)
 
     def ran(self) -> set[int]:
-        return {int(number) for line in self._lines("start") for number in line[3:]}
+        self._read_on()
+        return set(self._ran)
 
     def all_live(self) -> bool:
         return all(node.poll() is None for node in self.nodes)
@@ -142,28 +147,39 @@ class Load:
             numbers = range(first, first + PUSHED_AT_ONCE)
             jobs = [NewJob(id=str(number % self._ids), payload=number, score=number) for number in numbers]
             while not self._enough.is_set():
-                try:
-                    self.worker.perform_async(jobs)
-                except PushFailed as error:
-                    self.refused.append(str(error))
-                else:
+                if self.push(jobs):
                     self.accepted += numbers
                     break
             if self._enough.wait(self.pause):
                 return
 
-    def _lines(self, *kinds: str) -> list[list[str]]:
+    def push(self, jobs: list[NewJob[int]]) -> bool:
+        """Whether Redis has accepted them."""
+        try:
+            self.worker.perform_async(jobs)
+        except PushFailed as error:
+            self.refused.append(str(error))
+            return False
+        return True
+
+    def _read_on(self) -> None:
         if not self._history.exists():
-            return []
-        lines = [line.split() for line in self._history.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        return [line for line in lines if not kinds or line[0] in kinds]
+            return
+        with self._reading, self._history.open("rb") as history:
+            history.seek(self._read)
+            whole, _, _ = history.read().rpartition(b"\n")
+            self._read += len(whole) + 1 if whole else 0
+            lines = [line.split() for line in whole.decode().splitlines()]
+            self._told += lines
+            self._ran.update(int(number) for kind, _, _, *numbers in lines if kind == "start" for number in numbers)
 
     def _outcome(self) -> Outcome:
         runs: Counter[int] = Counter()
         latest: dict[str, int] = {}
         at_work: dict[str, str] = {}
         out_of_order, overlaps = [], []
-        for kind, pid, id, *numbers in self._lines():
+        self._read_on()
+        for kind, pid, id, *numbers in self._told:
             if kind == "end":
                 at_work.pop(id, None)
                 continue
