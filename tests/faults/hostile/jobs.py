@@ -16,10 +16,13 @@ from typing import Any, Final, Literal
 import psutil
 
 from lowkiq import Lowkiq, NewJob, Worker, current
-from tests.faults.hostile.deeds import ANYWHERE, APART, BLOCKING, HERE, ON_LOOP, TENANT, write
+from tests.faults.hostile.deeds import ANYWHERE, APART, BLOCKING, HERE, TENANT, write
+from tests.faults.hostile.on_loop import ON_LOOP
 
 #: Where jobs of each kind of queue run.
-PLACES: Final = "threads", "loop", "processes"
+PLACES: Final[dict[str, Literal["thread", "process", "spawn"]]] = {
+    "threads": "thread", "loop": "thread", "processes": "process", "new_processes": "spawn",
+}  # fmt: skip
 #: What follows from innocent jobs, each of one.
 FOLLOWING: Final = "following"
 #: Queues of innocent jobs.
@@ -29,6 +32,7 @@ HOSTILE: Final[dict[str, dict[str, Callable[[], Any]]]] = {
     "hostile_threads": ANYWHERE | BLOCKING,
     "hostile_loop": ANYWHERE | ON_LOOP,
     "hostile_processes": ANYWHERE | BLOCKING | APART,
+    "hostile_new_processes": ANYWHERE | BLOCKING | APART,
 }
 SHARDS: Final = 8
 #: Seconds of an innocent job.
@@ -59,6 +63,8 @@ class Innocent(Retried):
     def noted(self, payloads_by_id: dict[str, list[int]]) -> Iterator[None]:
         rows = {"q": self.queue_name, "n": payloads_by_id, "try_": max(job.retry_count for job in current().jobs)}
         write("begin", **rows, meets=list(_foreign(payloads_by_id)))
+        for stream in (sys.stdout, sys.stderr):
+            print(end="", file=stream, flush=True)  # which raises where another job has closed it
         try:
             yield
         except asyncio.CancelledError:  # by a job that has cancelled all tasks
@@ -119,12 +125,11 @@ class HostileAwaiting(Hostile):
             await begun
 
 
-def _register(base: type[Worker], name: str, isolated: Literal["thread", "process"] = "thread") -> None:
-    app.worker(queue_name=name, isolation=isolated)(type(name, (base,), {}))
+def _register(base: type[Worker], name: str, isolation: Literal["thread", "process", "spawn"] = "thread") -> None:
+    app.worker(queue_name=name, isolation=isolation)(type(name, (base,), {}))
 
 
-for place in PLACES:
-    is_apart: Literal["thread", "process"] = "process" if place == "processes" else "thread"
-    _register(Awaiting if place == "loop" else Blocking, f"innocent_{place}", is_apart)
-    _register(HostileAwaiting if place == "loop" else HostileBlocking, f"hostile_{place}", is_apart)
+for place, where in PLACES.items():
+    _register(Awaiting if place == "loop" else Blocking, f"innocent_{place}", where)
+    _register(HostileAwaiting if place == "loop" else HostileBlocking, f"hostile_{place}", where)
 _register(Blocking, FOLLOWING)
