@@ -9,8 +9,9 @@ from typing import Annotated, NoReturn
 
 import msgspec
 import typer
+from rich.table import Table
 
-from lowkiq import SettingsError, __version__, environment, log
+from lowkiq import Lowkiq, SettingsError, __version__, environment, log
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.history import read_earlier
@@ -27,8 +28,9 @@ from lowkiq.cli.new import new
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.one_job import PERFORM_EPILOG, job, perform, push
-from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
+from lowkiq.cli.opening import Answer, AsJson, Require, answering, clear_errors, fail, loaded, opened_app
 from lowkiq.cli.owners import OWNERS_EPILOG, owners
+from lowkiq.cli.queues import Queue
 from lowkiq.cli.recurring import recurring
 from lowkiq.cli.resharding import RESHARD_EPILOG, reshard, told_of
 from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
@@ -214,76 +216,57 @@ def _node_numbers(number: str | None, count: str | None) -> tuple[int, int, bool
 
 
 @cli.command()
+@answering
 def stats(
-    context: typer.Context,
-    wide: Annotated[bool, typer.Option("--wide", help="All numbers of each queue.")] = False,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+    app: Lowkiq, wide: Annotated[bool, typer.Option("--wide", help="All numbers of each queue.")] = False
+) -> Answer:
     """What each queue holds and does, in a line a queue; with --wide, all of its numbers."""
-    with opened_app(require or context.obj) as app:
-        metrics = app.metrics()
-        now, namespace = redis_time(app.caller), app.settings.namespace
-        limits = read_limits(app.caller, namespace, metrics)
-        waiting = read_waiting(app.caller, namespace, list(metrics), now)
-        if as_json:
-            more = {name: {"limit": limit} for name, limit in limits.items()}
-            rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
-            rows = {
-                name: msgspec.structs.asdict(row) | more.get(name, {}) | rated.get(name, {})
-                for name, row in metrics.items()
-            }
-            typer.echo(msgspec.json.encode(rows).decode())
-        else:
-            told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
-            told += [*tables.of_waiting(waiting, now), *told_of(app)]
-            if wide:
-                tables.show(tables.of_queues(metrics), *told)
-            else:
-                earlier = read_earlier(app.caller, namespace, metrics)
-                for line in (*tables.plain(tables.in_short(metrics, earlier, now)), *told):
-                    typer.echo(line)
-        for alert in of_unreadable(app.caller.met.now()):
-            typer.echo(f"{alert.kind}: {alert.text}", err=True)
+    metrics = app.metrics()
+    now, namespace = redis_time(app.caller), app.settings.namespace
+    limits = read_limits(app.caller, namespace, metrics)
+    waiting = read_waiting(app.caller, namespace, list(metrics), now)
+    more = {name: {"limit": limit} for name, limit in limits.items()}
+    rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
+    rows = {
+        name: msgspec.structs.asdict(row) | more.get(name, {}) | rated.get(name, {}) for name, row in metrics.items()
+    }
+    for alert in of_unreadable(app.caller.met.now()):
+        typer.echo(f"{alert.kind}: {alert.text}", err=True)
+    told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
+    told += [*tables.of_waiting(waiting, now), *told_of(app)]
+    if wide:
+        return Answer(rows, [tables.of_queues(metrics), *told])
+    earlier = read_earlier(app.caller, namespace, metrics)
+    return Answer(rows, [*tables.plain(tables.in_short(metrics, earlier, now)), *told])
 
 
 @cli.command()
+@answering
 def statistics(
-    context: typer.Context,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE")],
+    app: Lowkiq,
+    queue: Queue,
     days: Annotated[int, typer.Option(min=1, max=KEPT_DAYS, help="The last so many days, in UTC.")] = 1,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """How long jobs of a queue waited and ran, by day."""
-    with opened_app(require or context.obj) as app:
-        app.statistics(queue)  # raises for one that nobody knows
-        found = read_statistics(app.caller, app.settings.namespace, queue, days)
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-        elif found:
-            tables.show(tables.of_statistics(queue, found))
-        else:
-            typer.echo(f"no job of {queue} has run in that time")
+    app.statistics(queue)  # raises for one that nobody knows
+    found = read_statistics(app.caller, app.settings.namespace, queue, days)
+    return Answer(found, tables.of_statistics(queue, found) if found else f"no job of {queue} has run in that time")
 
 
 @on_nodes.callback(invoke_without_command=True)
 def nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """Which nodes live, what they run, and what is wrong. Exits 1 when something is."""
     context.obj = require or context.obj
-    if context.invoked_subcommand is not None:
-        return
-    with opened_app(require or context.obj) as app:
-        found = app.nodes()
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-        else:
-            tables.show(tables.of_nodes(found))
-            if running := tables.of_running(found):
-                tables.show(running)
-            tables.tell(found.alerts, app.caller)
-        if not found.is_well:
-            raise typer.Exit(ExitCode.FAILED)
+    if context.invoked_subcommand is None:
+        _nodes(context, require, as_json)
+
+
+@answering
+def _nodes(app: Lowkiq) -> Answer:
+    found = app.nodes()
+    running = tables.of_running(found)
+    shown: list[str | Table] = [tables.of_nodes(found), *filter(None, [running]), *tables.of_alerts(found.alerts, app.caller)]
+    return Answer(found, shown, found.is_well)
 
 
 @cli.command(epilog=WEB_EPILOG)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Annotated, Final
 
-import msgspec
 import typer
 
+from lowkiq import Lowkiq
 from lowkiq.admin.jobs.pausing import WAIT, restless
-from lowkiq.admin.pauses import by_whom
+from lowkiq.admin.pauses import Hold, by_whom
 from lowkiq.admin.words import age, printable
 from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.cli.queues import Queue, SomeIds, actions_on, done, shards_count
-from lowkiq.environment import ExitCode
+from lowkiq.cli.opening import Answer, answering
+from lowkiq.cli.queues import Queue, SomeIds, actions_on, done, queries_of
 from lowkiq.queue.call import redis_time
 
 PAUSE_EPILOG: Final = """\b
@@ -30,99 +29,75 @@ not within the time: the queue is paused all the same, and asking again waits ag
 """
 
 
+@answering
 def pause(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     reason: Annotated[str, typer.Argument(metavar="[REASON]", help="For all who wonder.", show_default=False)] = "",
     wait: Annotated[float, typer.Option(min=0, max=3600, help="Seconds to wait for nodes.")] = WAIT,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Pauses a queue: nothing of it starts until it is resumed."""
-    with opened_app(require or context.obj) as app:
-        reply = actions_on(app, queue).pause(reason, who=who(), wait=wait)
-    if as_json:
-        typer.echo(msgspec.json.encode(reply).decode())
-    elif reply.is_confirmed:
-        typer.echo(f"{printable(queue, 200)} is paused: nothing of it starts until it is resumed")
+    reply = actions_on(app, queue).pause(reason, who=who(), wait=wait)
+    if reply.is_confirmed:
+        says = "paused: nothing of it starts until it is resumed"
     else:
-        typer.echo(
-            f"{printable(queue, 200)} is paused, but what {restless(reply.unconfirmed)} had claimed may still start"
-        )
-    if not reply.is_confirmed:
-        raise typer.Exit(ExitCode.FAILED)
+        says = f"paused, but what {restless(reply.unconfirmed)} had claimed may still start"
+    return Answer(reply, f"{printable(queue, 200)} is {says}", reply.is_confirmed)
 
 
+@answering
+def resume(app: Lowkiq, queue: Queue) -> Answer:
+    """Resumes a paused queue."""
+    shards = actions_on(app, queue).resume(who=who())
+    return Answer({"resumed": shards}, f"{printable(queue, 200)} {'is resumed' if shards else 'was not paused'}")
+
+
+@answering
 def hold(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     ids: SomeIds,
     reason: Annotated[str, typer.Option("--reason", help="For all who wonder.")] = "",
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Keeps ids from being run until they are released. Pushes merge; a run of one is finished."""
-    with opened_app(require or context.obj) as app:
-        count = done(app, queue, "hold", ids, reason)
-    typer.echo(json.dumps({"held": count}) if as_json else f"{count} held")
+    return done(app, queue, "hold", ids, "held", why=reason)
 
 
-def release_ids(
-    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
-) -> None:
+@answering
+def release_ids(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
     """Has held ids run again. Those that wait for others go on waiting: see stop-waiting."""
-    with opened_app(require or context.obj) as app:
-        count = done(app, queue, "release", ids)
-    typer.echo(json.dumps({"released": count}) if as_json else f"{count} released")
+    return done(app, queue, "release", ids, "released")
 
 
-def stop_waiting(
-    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
-) -> None:
+@answering
+def stop_waiting(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
     """Has jobs that wait for others run without those."""
-    with opened_app(require or context.obj) as app:
-        count = done(app, queue, "stop_waiting", ids)
-    typer.echo(json.dumps({"stop_waiting": count}) if as_json else f"{count} wait no more")
+    return done(app, queue, "stop_waiting", ids, "wait no more", key="stop_waiting")
 
 
-def held(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:
+@answering
+def held(app: Lowkiq, queue: Queue) -> Answer:
     """Lists the ids of a queue that are held: since when, by whom and why."""
-    with opened_app(require or context.obj) as app:
-        holds = app.queries(queue, shards_count(app, queue)).held()
-        if as_json:
-            typer.echo(msgspec.json.encode(holds).decode())
-            return
-        now = redis_time(app.caller) if holds else 0.0
-        for one in holds:
-            typer.echo(f"{printable(one.id, 200)} for {age(now - one.since)}{by_whom(one)}")
-        if not holds:
-            typer.echo(f"no id of {printable(queue, 200)} is held")
+    holds = queries_of(app, queue).held()
+    return Answer(holds, _lines(app, queue, holds))
 
 
+def _lines(app: Lowkiq, queue: str, holds: list[Hold]) -> Iterator[str]:
+    now = redis_time(app.caller) if holds else 0.0
+    for one in holds:
+        yield f"{printable(one.id, 200)} for {age(now - one.since)}{by_whom(one)}"
+    if not holds:
+        yield f"no id of {printable(queue, 200)} is held"
+
+
+@answering
 def tenants(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="So many at most.")] = 10,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Lists whose backlog is the largest, in a queue whose worker has fair_by."""
-    with opened_app(require or context.obj) as app:
-        found = app.queries(queue, shards_count(app, queue)).tenants(limit)
-    if as_json:
-        typer.echo(json.dumps([one._asdict() for one in found]))
-        return
-    for one in found:
-        typer.echo(f"{printable(one.tenant, 200)} {one.ids:,}")
-    if not found:
-        typer.echo(f"nothing that is queued in {printable(queue, 200)} has a tenant")
-
-
-def resume(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:
-    """Resumes a paused queue."""
-    with opened_app(require or context.obj) as app:
-        shards = actions_on(app, queue).resume(who=who())
-    if as_json:
-        typer.echo(json.dumps({"resumed": shards}))
-    else:
-        typer.echo(f"{printable(queue, 200)} {'is resumed' if shards else 'was not paused'}")
+    found = queries_of(app, queue).tenants(limit)
+    lines = [f"{printable(one.tenant, 200)} {one.ids:,}" for one in found]
+    none = f"nothing that is queued in {printable(queue, 200)} has a tenant"
+    return Answer([one._asdict() for one in found], lines or none)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import getpass
-import json
 import os
 import socket
 import time
@@ -19,9 +17,9 @@ from lowkiq.admin.alerts.noted import INCIDENTS
 from lowkiq.admin.beats.dumps import read_dump
 from lowkiq.admin.beats.hands import HANDS, HandName, HandRequest, ask, read_hand
 from lowkiq.admin.beats.health import forget, read_gone
-from lowkiq.admin.past.incidents import NewIncident, read_incidents, try_to_note
-from lowkiq.admin.words import age, listed, plural, printable
-from lowkiq.cli.opening import AsJson, Require, fail, opened_app
+from lowkiq.admin.past.incidents import Incident, NewIncident, read_incidents, try_to_note
+from lowkiq.admin.words import age, listed, moment, plural, printable
+from lowkiq.cli.opening import Answer, answering, fail
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short, unknown_option
 
@@ -56,25 +54,17 @@ Wait = Annotated[bool, typer.Option("--wait", help="Until the node has done it; 
 def _asking(action: HandName) -> Callable[..., None]:
     """The command that asks for it."""
 
-    def command(
-        context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-    ) -> None:
-        with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
-            request = ask(app.caller, app.settings.namespace, _find(app, node), action, who())
-            how = "" if wait else " (--wait tells the outcome)"
-            typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
-            if wait:
-                request = _await(app, request)
-            dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
-            if as_json:
-                text = {"text": dumped[1]} if dumped else {}
-                typer.echo(msgspec.json.encode(msgspec.structs.asdict(request) | text).decode())
-            elif dumped:
-                typer.echo(dumped[1])
-            if wait and request.state != "done":
-                raise typer.Exit(ExitCode.FAILED)
+    def command(app: Lowkiq, node: Name, wait: Wait = False, as_json: bool = False) -> Answer:
+        request = ask(app.caller, app.settings.namespace, _find(app, node), action, who())
+        how = "" if wait else " (--wait tells the outcome)"
+        typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
+        if wait:
+            request = _await(app, request)
+        dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
+        text = {"text": dumped[1]} if dumped else {}
+        return Answer(msgspec.structs.asdict(request) | text, text.values(), not wait or request.state == "done")
 
-    return command
+    return answering(command)
 
 
 for _action, _hand in HANDS.items():
@@ -82,59 +72,49 @@ for _action, _hand in HANDS.items():
 
 
 @nodes.command("forget")
+@answering
 def forget_machine(
-    context: typer.Context,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="As the alert names it.")],
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+    app: Lowkiq, host: Annotated[str, typer.Argument(metavar="HOST", help="As the alert names it.")]
+) -> Answer:
     """Forgets the nodes of a machine that went away without saying goodbye, so that no alert tells of them any more."""
-    with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
-        caller, namespace = app.caller, app.settings.namespace
-        gone = read_gone(caller, namespace)
-        found = [node for node in gone if host in {node.host, node.node, printable(node.host, 60)}]
-        if not found:
-            known = listed(sorted({printable(node.host, 60) for node in gone})) or "none"
-            raise SettingsError(f"no node of {short(host)} has gone without a goodbye within a day: of {known}")
-        for node in found:
-            forget(caller, namespace, node.node)
-        are = "is" if len(found) == 1 else "are"
-        says = f"{plural(len(found), 'node')} of {printable(found[0].host, 60)} {are} forgotten"
-        key = f"forget:{found[0].node}"
-        new = NewIncident(key=key, kind="forget", severity="note", says=says, host=found[0].host, who=who())
-        try_to_note(caller, namespace, new)
-        typer.echo(json.dumps({"forgotten": len(found)}) if as_json else says)
+    caller, namespace = app.caller, app.settings.namespace
+    gone = read_gone(caller, namespace)
+    found = [node for node in gone if host in {node.host, node.node, printable(node.host, 60)}]
+    if not found:
+        known = listed(sorted({printable(node.host, 60) for node in gone})) or "none"
+        raise SettingsError(f"no node of {short(host)} has gone without a goodbye within a day: of {known}")
+    for node in found:
+        forget(caller, namespace, node.node)
+    are = "is" if len(found) == 1 else "are"
+    says = f"{plural(len(found), 'node')} of {printable(found[0].host, 60)} {are} forgotten"
+    key = f"forget:{found[0].node}"
+    new = NewIncident(key=key, kind="forget", severity="note", says=says, host=found[0].host, who=who())
+    try_to_note(caller, namespace, new)
+    return Answer({"forgotten": len(found)}, says)
 
 
+@answering
 def incidents(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Annotated[str | None, typer.Option(metavar="QUEUE")] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     kind: Annotated[str | None, typer.Option(help=f"{listed(INCIDENTS)}.")] = None,
     by: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Who did it: a part of the name.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 50,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """What happened to nodes and queues, and what people did, for 30 days, the newest first."""
-    with opened_app(require or context.obj) as app:
-        if kind is not None and kind not in INCIDENTS:
-            raise unknown_option("kind of incident", kind, INCIDENTS)
-        found = read_incidents(
-            app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, who=by, limit=limit
-        )
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-            return
-        if not found:
-            typer.echo(
-                "no such incident within 30 days" if queue or node or kind or by else "no incident within 30 days"
-            )
-        for row in found:
-            ends = " (it goes on)" if row.goes_on else f" (for {age(row.until - row.at)})" if row.until else ""
-            who = f", by {printable(row.who, 80)}" if row.who else ""
-            where = f" [{printable(row.node or row.host, 80)}]" if row.node or row.host else ""
-            typer.echo(f"{_moment(row.at)}  {printable(row.kind, 40)}: {printable(row.says, 500)}{ends}{who}{where}")
+    if kind is not None and kind not in INCIDENTS:
+        raise unknown_option("kind of incident", kind, INCIDENTS)
+    found = read_incidents(app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, who=by, limit=limit)
+    none = f"no {'such ' if queue or node or kind or by else ''}incident within 30 days"
+    return Answer(found, [*map(_line, found)] or none)
+
+
+def _line(row: Incident) -> str:
+    ends = " (it goes on)" if row.goes_on else f" (for {age(row.until - row.at)})" if row.until else ""
+    who = f", by {printable(row.who, 80)}" if row.who else ""
+    where = f" [{printable(row.node or row.host, 80)}]" if row.node or row.host else ""
+    return f"{moment(row.at)}  {printable(row.kind, 40)}: {printable(row.says, 500)}{ends}{who}{where}"
 
 
 def who() -> str:
@@ -169,10 +149,3 @@ def _await(app: Lowkiq, request: HandRequest) -> HandRequest:
         if clock.monotonic() > deadline:
             fail(f"it was not done within {AWAITED:.0f} s; lowkiq incidents tells what happens", ExitCode.FAILED)
         time.sleep(LOOK_INTERVAL)
-
-
-def _moment(at: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):  # anybody may have written it
-        return f"{at:g}"

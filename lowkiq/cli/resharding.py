@@ -6,7 +6,6 @@ import sys
 import time
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -14,7 +13,7 @@ from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin import resharding
 from lowkiq.admin.words import printable
 from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import AsJson, Require, opened_app
+from lowkiq.cli.opening import Answer, answering
 from lowkiq.cli.queues import Queue, actions_on, shards_count
 
 RESHARD_EPILOG: Final = """\b
@@ -32,30 +31,25 @@ same number it only watches; another number is refused until it is over.
 LOOK: Final = 0.25
 
 
+@answering
 def reshard(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     shards: Annotated[int | None, typer.Argument(metavar="[SHARDS]", show_default=False)] = None,
     wait: Annotated[bool, typer.Option(help="Watch until it is over.")] = True,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+    as_json: bool = False,
+) -> Answer:
     """Gives a queue another number of shards while it is in use, or tells how far that is."""
-    with opened_app(require or context.obj) as app:
-        count = shards_count(app, queue)
-        if shards is not None:
-            found: resharding.Resharding | None = actions_on(app, queue).reshard(shards, who=who())
-        else:
-            found = resharding.read_progress(app.caller, app.settings.namespace, queue)
-        if found is None:
-            if as_json:
-                typer.echo("null")
-            else:
-                typer.echo(f"{printable(queue, 200)} has {count:,} shards, and was not resharded lately")
-            return
-        if wait and not found.is_over:
-            found = _watch(app, queue, found, shows=not as_json and sys.stderr.isatty())
-    typer.echo(msgspec.json.encode(found).decode() if as_json else f"{printable(queue, 200)}: {found.says}")
+    count = shards_count(app, queue)
+    if shards is not None:
+        found: resharding.Resharding | None = actions_on(app, queue).reshard(shards, who=who())
+    else:
+        found = resharding.read_progress(app.caller, app.settings.namespace, queue)
+    if found is None:
+        return Answer(None, f"{printable(queue, 200)} has {count:,} shards, and was not resharded lately")
+    if wait and not found.is_over:
+        found = _watch(app, queue, found, shows=not as_json and sys.stderr.isatty())
+    return Answer(found, f"{printable(queue, 200)}: {found.says}")
 
 
 def told_of(app: Lowkiq) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -82,17 +82,15 @@ def _texts(column: Column) -> list[str]:
     return [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
 
 
-def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
-    """Prints a line an alert, with how bad it is and since when it lasts; `otherwise`, if there is none."""
+def of_alerts(alerts: Sequence[Alert], caller: Caller) -> Iterator[str]:
+    """A line an alert, with how bad it is and since when it lasts, and one of what to do."""
     now = redis_time(caller) if alerts else 0.0
     for alert in alerts:
         lasts = f" (for {age(now - alert.since)})" if alert.since is not None else ""
         seen = f" (seen{by_whom(alert)})" if alert.acknowledged else ""
-        typer.echo(f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}{seen}")
+        yield f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}{seen}"
         if alert.command:
-            typer.echo(f"  → {alert.command}")
-    if not alerts and otherwise:
-        typer.echo(otherwise)
+            yield f"  → {alert.command}"
 
 
 def in_short(metrics: Mapping[str, QueueMetrics], earlier: Mapping[str, Point], now: float) -> Table:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import json
 from typing import Annotated
 
 import msgspec
 import typer
 
+from lowkiq import Lowkiq
 from lowkiq.admin.words import printable
-from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.cli.queues import Queue, SomeIds, actions_on, with_ids
+from lowkiq.cli.opening import Answer, answering, as_text
+from lowkiq.cli.queues import OneQueue, Queue, SomeIds, actions_on, counted, with_ids
 from lowkiq.codec import encodable
 
 EVENTS_EPILOG = """\b
@@ -22,37 +22,30 @@ Examples:
 """
 
 
-def track(context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False) -> None:
+@answering
+def track(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
     """Keeps what happens to jobs from now on; their pages show it, and the overview pins them."""
-    with opened_app(require or context.obj) as app:
-        count = with_ids(actions_on(app, queue).track, ids)
-        typer.echo(json.dumps({"tracked": count}) if as_json else f"{count} tracked")
+    return counted("tracked", with_ids(actions_on(app, queue).track, ids))
 
 
-def untrack(
-    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
-) -> None:
+@answering
+def untrack(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
     """Tracks jobs no longer, and forgets what was kept."""
-    with opened_app(require or context.obj) as app:
-        count = with_ids(actions_on(app, queue).untrack, ids)
-        typer.echo(json.dumps({"untracked": count}) if as_json else f"{count} untracked")
+    return counted("untracked", with_ids(actions_on(app, queue).untrack, ids))
 
 
+@answering
 def events(
-    context: typer.Context,
-    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]")] = None,
+    app: Lowkiq,
+    queue: OneQueue = None,
     kinds: Annotated[list[str] | None, typer.Option("--kind", help="Only such events; may be given again.")] = None,
     ids: Annotated[list[str] | None, typer.Option("--id", help="Only of this id; may be given again.")] = None,
-    require: Require = None,
-    as_json: AsJson = False,
+    as_json: bool = False,
 ) -> None:
     """Tells what happens to jobs, as it happens."""
-    with opened_app(require or context.obj) as app, app.events(queue, ids or None, kinds or None) as listening:
+    with app.events(queue, ids or None, kinds or None) as listening:
         for event in listening:
-            if as_json:
-                row = msgspec.structs.replace(event, id=encodable(event.id))
-                typer.echo(msgspec.json.encode(row).decode())
-                continue
             at = datetime.datetime.fromtimestamp(event.at, datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
             words = (at, event.kind, event.queue, event.id, event.node, event.detail)
-            typer.echo("  ".join(printable(word, 200) for word in words if word))
+            line = "  ".join(printable(word, 200) for word in words if word)
+            typer.echo(as_text(msgspec.structs.replace(event, id=encodable(event.id))) if as_json else line)
