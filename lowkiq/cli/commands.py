@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import msgspec
 import typer
-from rich.table import Table
 
 from lowkiq import Lowkiq, SettingsError, __version__, environment, log
 from lowkiq.admin.alerts.unreadable import of_unreadable
@@ -265,8 +265,8 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
 def _nodes(app: Lowkiq) -> Answer:
     found = app.nodes()
     running = tables.of_running(found)
-    shown: list[str | Table] = [tables.of_nodes(found), *filter(None, [running]), *tables.of_alerts(found.alerts, app.caller)]
-    return Answer(found, shown, found.is_well)
+    shown = [tables.of_nodes(found), *([running] if running else [])]
+    return Answer(found, chain(shown, tables.of_alerts(found.alerts, app.caller)), found.is_well)
 
 
 @cli.command(epilog=WEB_EPILOG)

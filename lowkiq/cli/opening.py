@@ -55,7 +55,7 @@ def answering(act: Callable[..., Answer | None]) -> Callable[..., None]:
     ]
 
     @functools.wraps(act)
-    def command(context: typer.Context, require: str | None, as_json: bool, **given: Any) -> None:
+    def command(context: typer.Context, require: str | None = None, as_json: bool = False, **given: Any) -> None:
         with opened_app(require or context.obj) as app:
             answer = act(app, **given, **({"as_json": as_json} if takes_json else {}))
             if answer is None:

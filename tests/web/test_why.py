@@ -266,7 +266,7 @@ class Faces:
         self._monkeypatch.setattr(opening, "opened_app", opened)
         self._capsys.readouterr()
         context: Any = SimpleNamespace(obj=None)
-        find_command.find(context, "1", as_json=True)
+        find_command.find(context, id="1", as_json=True)
         row = json.loads(self._capsys.readouterr().out)[0]
         return {"code": row["code"], "says": row["why"], "state": row["state"]}
 
