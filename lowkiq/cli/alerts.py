@@ -15,9 +15,8 @@ from lowkiq import Lowkiq, SettingsError, clock
 from lowkiq.admin.alerts.acknowledging import MUTED_AT_MOST, acknowledge
 from lowkiq.admin.alerts.alert import Alert
 from lowkiq.cli import tables
-from lowkiq.cli.nodes import who
 from lowkiq.cli.notifying import Digest, Message, Send, sender
-from lowkiq.cli.opening import Answer, answering, as_text
+from lowkiq.cli.opening import Answer, answering, as_text, who
 from lowkiq.errors import short
 from lowkiq.queue.call import redis_time
 from lowkiq.recurrence import interval

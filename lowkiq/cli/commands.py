@@ -21,19 +21,32 @@ from lowkiq.cli.alerts import ALERTS_EPILOG, alerts
 from lowkiq.cli.examples import add_examples
 from lowkiq.cli.find import find
 from lowkiq.cli.find import jobs as list_jobs
-from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, pause, release_ids, resume, stop_waiting, tenants
+from lowkiq.cli.flow import (
+    EVENTS_EPILOG,
+    PAUSE_EPILOG,
+    RESHARD_EPILOG,
+    events,
+    held,
+    hold,
+    pause,
+    release_ids,
+    reshard,
+    resume,
+    stop_waiting,
+    tenants,
+    told_of,
+    track,
+    untrack,
+)
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.new import new
-from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
+from lowkiq.cli.nodes import INCIDENTS_EPILOG, OWNERS_EPILOG, incidents, owners
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.one_job import PERFORM_EPILOG, job, perform, push
 from lowkiq.cli.opening import Answer, AsJson, Require, answering, clear_errors, fail, loaded, opened_app
-from lowkiq.cli.owners import OWNERS_EPILOG, owners
 from lowkiq.cli.queues import Queue
 from lowkiq.cli.recurring import recurring
-from lowkiq.cli.resharding import RESHARD_EPILOG, reshard, told_of
-from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import ExitCode, code_of_import, parse_address
 from lowkiq.errors import AppNotFound, LowkiqError

@@ -1,20 +1,123 @@
-"""Commands on the flow of a queue: `pause` and `resume` for all of it, `hold` and `release` for ids; whose it is."""
+"""
+Commands on the flow of a queue: `pause`, `resume` and `reshard` for all of it, `hold` and `release` for ids; whose it
+is; and what happens to it.
+"""
 
 from __future__ import annotations
 
+import datetime
+import sys
+import time
 from collections.abc import Iterator
 from typing import Annotated, Final
 
+import msgspec
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, SettingsError
+from lowkiq.admin import resharding
 from lowkiq.admin.jobs.pausing import WAIT, restless
 from lowkiq.admin.pauses import Hold, by_whom
 from lowkiq.admin.words import age, printable
-from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import Answer, answering
-from lowkiq.cli.queues import Queue, SomeIds, actions_on, done, queries_of
+from lowkiq.cli.opening import Answer, answering, as_text, who
+from lowkiq.cli.queues import OneQueue, Queue, SomeIds, actions_on, counted, done, queries_of, shards_count, with_ids
+from lowkiq.codec import encodable
 from lowkiq.queue.call import redis_time
+
+RESHARD_EPILOG: Final = """\b
+Examples:
+  lowkiq reshard OrderSync 48                            begin, and watch; what was begun goes on by itself
+  lowkiq reshard OrderSync 48 --no-wait
+  lowkiq reshard OrderSync                               how far it is, or how the last one went
+
+\b
+The nodes of the queue move its jobs, while they run on, and producers push. Each id waits while its shard is moved: of
+all of them until the last is, unless the number is a multiple of the one before, or divides it. Begun again with the
+same number it only watches; another number is refused until it is over.
+"""
+#: Seconds between looks.
+LOOK: Final = 0.25
+
+
+@answering
+def reshard(
+    app: Lowkiq,
+    queue: Queue,
+    shards: Annotated[int | None, typer.Argument(metavar="[SHARDS]", show_default=False)] = None,
+    wait: Annotated[bool, typer.Option(help="Watch until it is over.")] = True,
+    as_json: bool = False,
+) -> Answer:
+    """Gives a queue another number of shards while it is in use, or tells how far that is."""
+    count = shards_count(app, queue)
+    if shards is not None:
+        found: resharding.Resharding | None = actions_on(app, queue).reshard(shards, who=who())
+    else:
+        found = resharding.read_progress(app.caller, app.settings.namespace, queue)
+    if found is None:
+        return Answer(None, f"{printable(queue, 200)} has {count:,} shards, and was not resharded lately")
+    if wait and not found.is_over:
+        found = _watch(app, queue, found, shows=not as_json and sys.stderr.isatty())
+    return Answer(found, f"{printable(queue, 200)}: {found.says}")
+
+
+def told_of(app: Lowkiq) -> list[str]:
+    """A line for each queue that is being resharded."""
+    found = resharding.read_moving(app.caller, app.settings.namespace)
+    return [f"{printable(queue, 60)}: {one.says}" for queue, one in found.items()]
+
+
+def _watch(app: Lowkiq, queue: str, found: resharding.Resharding, *, shows: bool) -> resharding.Resharding:
+    """Looks until it is over."""
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeElapsedColumn()
+    with Progress(*columns, disable=not shows) as bar:
+        task = bar.add_task(f"{printable(queue, 60)} {found.before} → {found.shards}", total=100)
+        while not found.is_over:
+            time.sleep(LOOK)
+            now = resharding.read_progress(app.caller, app.settings.namespace, queue)
+            if now is None:
+                raise SettingsError(f"Redis knows no queue {queue} any more")
+            found = now
+            bar.update(task, completed=found.percent)
+    return found
+
+
+EVENTS_EPILOG = """\b
+Examples:
+  lowkiq events                                          all queues, until you press Ctrl-C
+  lowkiq events OrderSync --kind failed --kind buried
+  lowkiq events OrderSync --id 17 --json                 a line of JSON for each
+"""
+
+
+@answering
+def track(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
+    """Keeps what happens to jobs from now on; their pages show it, and the overview pins them."""
+    return counted("tracked", with_ids(actions_on(app, queue).track, ids))
+
+
+@answering
+def untrack(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
+    """Tracks jobs no longer, and forgets what was kept."""
+    return counted("untracked", with_ids(actions_on(app, queue).untrack, ids))
+
+
+@answering
+def events(
+    app: Lowkiq,
+    queue: OneQueue = None,
+    kinds: Annotated[list[str] | None, typer.Option("--kind", help="Only such events; may be given again.")] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Only of this id; may be given again.")] = None,
+    as_json: bool = False,
+) -> None:
+    """Tells what happens to jobs, as it happens."""
+    with app.events(queue, ids or None, kinds or None) as listening:
+        for event in listening:
+            at = datetime.datetime.fromtimestamp(event.at, datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
+            words = (at, event.kind, event.queue, event.id, event.node, event.detail)
+            line = "  ".join(printable(word, 200) for word in words if word)
+            typer.echo(as_text(msgspec.structs.replace(event, id=encodable(event.id))) if as_json else line)
+
 
 PAUSE_EPILOG: Final = """\b
 Examples:

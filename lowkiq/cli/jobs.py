@@ -15,8 +15,7 @@ from lowkiq.admin.jobs.search import Match, Search, View
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.words import behind_newer, plural, printable, waited_for
 from lowkiq.cli import tables
-from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import Answer, answering, fail
+from lowkiq.cli.opening import Answer, answering, fail, who
 from lowkiq.cli.queues import Queue, SomeIds, actions_on, counted, done, queries_of, shards_count, with_ids
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short

@@ -11,8 +11,7 @@ from rich.table import Table
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.words import age, printable
-from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import Answer, answering
+from lowkiq.cli.opening import Answer, answering, who
 from lowkiq.cli.queues import OneQueue, Queue, actions_on, counted, shards_count
 from lowkiq.log import DEFAULT_LEVEL
 from lowkiq.options import ALERT_LIMITS, SETTABLE, parse_live

@@ -1,27 +1,60 @@
-"""Commands on single nodes, and `incidents`."""
+"""Commands on single nodes, `owners` of shards, and `incidents`."""
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import time
 from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 import typer
+from rich.markup import escape
+from rich.table import Column, Table
 
 from lowkiq import Lowkiq, SettingsError, clock
 from lowkiq.admin.alerts.noted import INCIDENTS
 from lowkiq.admin.beats.dumps import read_dump
 from lowkiq.admin.beats.hands import HANDS, HandName, HandRequest, ask, read_hand
-from lowkiq.admin.beats.health import forget, read_gone
+from lowkiq.admin.beats.health import forget, read_gone, read_health
+from lowkiq.admin.beats.members import read_placements
+from lowkiq.admin.beats.owners import owners_of
+from lowkiq.admin.metrics import read_layouts, read_shards
 from lowkiq.admin.past.incidents import Incident, NewIncident, read_incidents, try_to_note
 from lowkiq.admin.words import age, listed, moment, plural, printable
-from lowkiq.cli.opening import Answer, answering, fail
+from lowkiq.cli.opening import Answer, answering, fail, who
+from lowkiq.cli.queues import OneQueue, shards_count
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short, unknown_option
+from lowkiq.queue.call import redis_time
+from lowkiq.queue.shard import shards_of
+
+OWNERS_EPILOG = """\b
+Examples:
+  lowkiq owners                                          the shards of all queues
+  lowkiq owners OrderSync
+  lowkiq owners OrderSync --json | jq -r '.[] | select(.why != "share") | .says'
+  lowkiq incidents --kind moved                          what has moved, between whom and why
+"""
+
+
+@answering
+def owners(app: Lowkiq, queue: OneQueue = None) -> Answer:
+    """Which node has each shard, which is to have it, and why: by leases, and by what nodes say of themselves."""
+    caller, namespace = app.caller, app.settings.namespace
+    if queue is not None:
+        shards_count(app, queue)  # there must be one
+    layouts = {name: layout for name, layout in read_layouts(caller, namespace).items() if queue in {None, name}}
+    shards = read_shards(caller, shards_of(namespace, layouts))
+    nodes, placements = read_health(caller, namespace), read_placements(caller, namespace)
+    found = owners_of(nodes, shards, placements, redis_time(caller))
+    names = "queue", Column("shard", justify="right"), "owner", "goes to", "why"
+    table = Table(*names, title="Owners")
+    for row in found:
+        target = str(row.target) if row.target and row.target != row.owner else ""
+        texts = str(row.owner or "nobody"), target, row.says
+        table.add_row(escape(printable(row.queue, None)), str(row.shard), *map(escape, texts))
+    return Answer(found, table)
+
 
 NODES_EPILOG = """\b
 Examples:
@@ -115,14 +148,6 @@ def _line(row: Incident) -> str:
     who = f", by {printable(row.who, 80)}" if row.who else ""
     where = f" [{printable(row.node or row.host, 80)}]" if row.node or row.host else ""
     return f"{moment(row.at)}  {printable(row.kind, 40)}: {printable(row.says, 500)}{ends}{who}{where}"
-
-
-def who() -> str:
-    """The person at the command line."""
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (OSError, KeyError):  # a container's user may have no name
-        return f"user {os.getuid()}@{socket.gethostname()}"
 
 
 def _find(app: Lowkiq, name: str) -> str:

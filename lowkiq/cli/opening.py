@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import inspect
 import json
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
@@ -117,3 +120,11 @@ def clear_errors() -> Iterator[None]:
 def fail(message: str, code: int) -> NoReturn:
     typer.echo(f"lowkiq: {message}", err=True)
     raise typer.Exit(code)
+
+
+def who() -> str:
+    """The person at the command line."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a container's user may have no name
+        return f"user {os.getuid()}@{socket.gethostname()}"

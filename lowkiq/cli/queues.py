@@ -10,8 +10,7 @@ import typer
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.jobs.undo import UndoableActions
-from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import Answer
+from lowkiq.cli.opening import Answer, who
 from lowkiq.errors import unknown_queue
 
 T = TypeVar("T")

@@ -14,8 +14,7 @@ from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.pauses import by_whom
 from lowkiq.admin.recurring import RecurringJob
 from lowkiq.admin.words import age, printable
-from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import Answer, answering
+from lowkiq.cli.opening import Answer, answering, who
 from lowkiq.cli.queues import Id, OneQueue, Queue
 from lowkiq.codec import encodable
 from lowkiq.queue.call import redis_time

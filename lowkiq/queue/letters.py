@@ -14,9 +14,9 @@ from lowkiq.errors import LowkiqError, Moved
 from lowkiq.job import FULL, KEPT_BYTES, EncodedJob
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller
+from lowkiq.queue.homes import Ways
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.shard import Shard
-from lowkiq.queue.ways import Ways
 from lowkiq.settings import NAME
 
 #: Letters that are read at a time, bytes of them (the last one may exceed these), and letters that a shard receives
