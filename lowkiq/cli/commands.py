@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from lowkiq import Lowkiq, SettingsError, __version__, environment, log
-from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.alerts.redis import of_unreadable
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.history import read_earlier
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics

@@ -10,8 +10,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from lowkiq.doctor import machine_checks, node_checks, queue_checks, redis_checks
-from lowkiq.doctor.finding import Check, Finding, note, problem, warning
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Check, Finding, Subject, note, problem, warning
 from lowkiq.transport.errors import advice
 
 #: Seconds for all checks of Redis together. One reply may take two (connect.PATIENCE).

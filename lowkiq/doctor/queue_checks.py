@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.admin import probes
-from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.alerts.redis import of_unreadable
 from lowkiq.admin.jobs.bulks import read_bulks
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.live import read_live
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.words import age, printable
-from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, problem, warning
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Subject, Verdict, note, of_alert, of_alerts, ok, problem, warning
 from lowkiq.queue import keys
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.keys import Layout

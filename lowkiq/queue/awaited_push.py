@@ -14,8 +14,7 @@ from lowkiq import clock
 from lowkiq.job import EncodedJob, Pushed
 from lowkiq.queue.call import Call
 from lowkiq.queue.push import Producer
-from lowkiq.queue.push_calls import Jobs
-from lowkiq.queue.tally import Tally
+from lowkiq.queue.push_calls import Jobs, Tally
 
 
 class UsualWay:

@@ -23,6 +23,7 @@ from lowkiq.queue.push_calls import (
     MAX_SHARDS,
     Jobs,
     Stamped,
+    Tally,
     calls_in_turns,
     head_of_push,
     is_late,
@@ -32,7 +33,6 @@ from lowkiq.queue.push_calls import (
 )
 from lowkiq.queue.senders import Sender, Stamp
 from lowkiq.queue.shard import Shard
-from lowkiq.queue.tally import Tally
 from lowkiq.settings import Settings
 from lowkiq.transport.patience import Patience
 from lowkiq.transport.server import Connections, Replicas

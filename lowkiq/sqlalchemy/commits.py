@@ -15,7 +15,7 @@ from sqlalchemy.util import await_only
 from lowkiq.app import listed
 from lowkiq.errors import LowkiqError, SettingsError, short
 from lowkiq.job import NewJob
-from lowkiq.outbox.together import Waiting, push_together
+from lowkiq.outbox.putting import Waiting, push_together
 from lowkiq.types.variables import P
 from lowkiq.worker import Target, Worker, worker_of
 

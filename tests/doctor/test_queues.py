@@ -11,8 +11,7 @@ import pytest
 from lowkiq import Lowkiq, Rate
 from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.doctor import machine_checks, node_checks, queue_checks
-from lowkiq.doctor.finding import Check, Verdict
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Check, Subject, Verdict
 from lowkiq.queue import keys
 from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Exhausted

@@ -18,8 +18,6 @@ from lowkiq.web.api import (
     past,
     prometheus,
     recurring,
-    resharding,
-    tags,
 )
 from lowkiq.web.api.operation import JSON, ApiCall, Operation, operation
 from lowkiq.web.api.replies import TokenReply
@@ -47,7 +45,7 @@ async def describe(call: ApiCall) -> Response:
 
 
 #: Those of these rooms, and of this one.
-ROOMS: Final = (monitoring, past, jobs, tags, actions, flow, resharding, recurring, events, prometheus)
+ROOMS: Final = (monitoring, past, jobs, actions, flow, recurring, events, prometheus)
 OPERATIONS: Final = (
     *(one for room in ROOMS for one in vars(room).values() if isinstance(one, Operation)),
     token,

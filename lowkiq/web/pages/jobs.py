@@ -21,7 +21,7 @@ from lowkiq.admin.jobs.tags import TagCount, TenantBacklog
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.words import printable
 from lowkiq.failure import main_line
-from lowkiq.web.pages.action_words import result_of, undo_of
+from lowkiq.web.pages.actions import result_of, undo_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.templating import from_field
 from lowkiq.web.snapshot import Snapshot
