@@ -1,4 +1,4 @@
-"""Alerts of what follows and is not sent, of recurring jobs that are late, of jobs that wait for long, and of reshards that stand still."""
+"""Alerts of what follows and is not sent, of late recurring jobs, of long waits, and of reshards that stand still."""
 
 from __future__ import annotations
 
