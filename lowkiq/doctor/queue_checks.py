@@ -138,26 +138,6 @@ def late(subject: Subject) -> Iterator[Verdict]:
         yield ok(f"no job with a node is more than {limit:g} s late")
 
 
-def failing(subject: Subject) -> Iterator[Verdict]:
-    """Queues most of whose tries have failed in the last minutes, and those that fill their morgue."""
-    yield from of_alerts(subject, "failing queue", "growing morgue")
-
-
-def blocked(subject: Subject) -> Iterator[Verdict]:
-    """Jobs that have failed too often, and wait for somebody."""
-    yield from of_alerts(subject, "blocked")
-
-
-def paused(subject: Subject) -> Iterator[Verdict]:
-    """Queues that somebody has paused, and ids that somebody holds, and may have forgotten."""
-    yield from of_alerts(subject, "paused", "held")
-
-
-def following(subject: Subject) -> Iterator[Verdict]:
-    """What follows from jobs is sent, what recurs fires, and nothing waits for others for long."""
-    yield from of_alerts(subject, "unsent", "recurring", "dependent")
-
-
 def reshards(subject: Subject) -> Iterator[Verdict]:
     """Queues that are being resharded: an alert says if that stands still."""
     found = of_alerts(subject, "reshard")

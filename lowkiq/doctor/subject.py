@@ -177,6 +177,11 @@ def of_alert(alert: Alert, since: str = "", level: Level | None = None) -> Verdi
     return Verdict(level or ("problem" if alert.severity == "bad" else "warning"), f"{alert.says}{since}", alert.do)
 
 
+def checks_of(*kinds: str) -> Check:
+    """The check whose findings are the alerts of these kinds."""
+    return lambda subject: of_alerts(subject, *kinds)
+
+
 def of_alerts(subject: Subject, *kinds: str, level: Level | None = None) -> list[Verdict]:
     """The alerts of these kinds, with since when they have lasted."""
     return [of_alert(alert, subject.since(alert), level) for alert in subject.alerts if alert.kind in kinds]

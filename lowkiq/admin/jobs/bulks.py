@@ -14,6 +14,7 @@ import msgspec
 
 from lowkiq.admin.beats.health import Count, Seconds
 from lowkiq.admin.jobs.actions import check_action
+from lowkiq.admin.jobs.deeds import kind_of
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.past.incidents import NewIncident, end, tolerant, try_to_note
 from lowkiq.admin.words import printable
@@ -135,7 +136,7 @@ def _as_of(bulk: Bulk, now: float, stop: bool) -> Bulk:
 
 def note_begin(caller: Caller, namespace: str, bulk: Bulk, who: str) -> None:
     """Keeps among the incidents that it has begun."""
-    verb = bulk.action.replace("_", " ").capitalize()
+    verb = kind_of(bulk.action).capitalize()
     says = f"{verb}: all that match, {bulk.total:,} jobs of {printable(bulk.queue, 60)} ({bulk.match.view})"
     new = NewIncident(
         key=f"bulk:{bulk.id}", kind="bulk action", severity="note", says=says, queue=bulk.queue, who=who, lasts=True

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from lowkiq.admin.jobs.search import AT_ONCE, count_tagged
 from lowkiq.job import LONGEST_TENANT, parse_tags
@@ -16,7 +18,7 @@ from lowkiq.queue.shard import Shard
 SAMPLE: Final = 100
 
 
-class TenantBacklog(NamedTuple):
+class TenantBacklog(msgspec.Struct, frozen=True):
     """A tenant, and how many ids of it are queued, for now or later: but for those that wait for a person or a run."""
 
     tenant: str
@@ -62,7 +64,7 @@ def _sampled(caller: Caller, shards: Sequence[Shard]) -> Counter[bytes]:
 READ_A_SHARD: Final = 100
 
 
-class TagCount(NamedTuple):
+class TagCount(msgspec.Struct, frozen=True):
     """A tag, and how many ids have it: queued, claimed or in the morgue."""
 
     tag: str

@@ -15,7 +15,7 @@ from lowkiq.log import get_logger
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership.deal import deal
 from lowkiq.node.runtime import Runtime
-from lowkiq.queue.call import redis_time
+from lowkiq.queue.call import grouped, redis_time
 from lowkiq.queue.shard import Shard
 
 #: A shard: its queue and index.
@@ -128,9 +128,7 @@ class Elastic:
 
     def follow(self, leases: Iterable[Lease]) -> None:
         """Has these shards dealt from here on: those of each generation of a queue by themselves."""
-        self._leases: dict[str, list[Lease]] = {}
-        for lease in leases:
-            self._leases.setdefault(lease.shard.part, []).append(lease)
+        self._leases = grouped((lease.shard.part, lease) for lease in leases)
 
     def __call__(self) -> None:
         """Raises RedisError."""

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from lowkiq.admin.beats.dumps import read_dump, read_dumps
 from lowkiq.admin.beats.hands import HandRequest, ask, read_hand
+from lowkiq.admin.jobs.tags import TagCount, TenantBacklog
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
@@ -25,18 +26,11 @@ class TagsQuery(msgspec.Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 50
 
 
-class TagRow(msgspec.Struct, frozen=True):
-    """A tag, and how many ids have it: queued, in hand or in the morgue."""
-
-    tag: str
-    ids: int
-
-
 class TagsReply(msgspec.Struct, frozen=True):
     """The tags that most ids of a queue have."""
 
     queue: str
-    tags: list[TagRow]
+    tags: list[TagCount]
 
 
 @operation(
@@ -49,8 +43,7 @@ class TagsReply(msgspec.Struct, frozen=True):
 )
 def tags(call: ApiCall) -> TagsReply:
     """The tags that most ids of a queue have, the most frequent first."""
-    found = call.backend.tags(call.queue, call.query.limit)
-    return TagsReply(call.queue, [TagRow(*one) for one in found])
+    return TagsReply(call.queue, call.backend.tags(call.queue, call.query.limit))
 
 
 class TenantsQuery(msgspec.Struct, frozen=True):
@@ -59,18 +52,11 @@ class TenantsQuery(msgspec.Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 10
 
 
-class TenantRow(msgspec.Struct, frozen=True):
-    """A tenant, and how many ids of it are queued."""
-
-    tenant: str
-    ids: int
-
-
 class TenantsReply(msgspec.Struct, frozen=True):
     """The tenants with the largest backlogs of a queue."""
 
     queue: str
-    tenants: list[TenantRow]
+    tenants: list[TenantBacklog]
 
 
 @operation(
@@ -84,8 +70,7 @@ class TenantsReply(msgspec.Struct, frozen=True):
 )
 def tenants(call: ApiCall) -> TenantsReply:
     """Whose backlog is the largest in a queue that gives fair shares."""
-    found = call.backend.tenants(call.queue, call.query.limit)
-    return TenantsReply(call.queue, [TenantRow(*one) for one in found])
+    return TenantsReply(call.queue, call.backend.tenants(call.queue, call.query.limit))
 
 
 @operation("GET", "/api/v1/incidents", "getIncidents", query=IncidentsQuery)

@@ -17,7 +17,7 @@ from lowkiq.admin.beats.nodes import Group
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.durations import BOUNDS, PER_DOUBLING, Durations
 from lowkiq.admin.past.statistics import Times, read_totals
-from lowkiq.settings import NAME
+from lowkiq.settings import QUEUE_NAME
 from lowkiq.web.api.operation import ApiCall, operation
 from lowkiq.web.snapshot import Snapshot
 
@@ -202,7 +202,7 @@ def _by_labels(groups: Sequence[Group]) -> dict[tuple[str, ...], NodeHealth]:
     """Nodes by labels; of two with one number on one host, the last heartbeat: a series can't be there twice."""
     by_labels: dict[tuple[str, ...], NodeHealth] = {}
     for group in groups:
-        queues = [",".join(filter(NAME.fullmatch, group.queues))[:GROUP_CHARS]] if len(groups) > 1 else []
+        queues = [",".join(filter(QUEUE_NAME.fullmatch, group.queues))[:GROUP_CHARS]] if len(groups) > 1 else []
         for node in sorted(group.nodes, key=lambda node: node.beat_age, reverse=True):
             by_labels[str(node.node_number), _label(node.host), *queues] = node
     return dict(sorted(by_labels.items()))
