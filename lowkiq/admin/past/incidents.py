@@ -35,7 +35,7 @@ AT_ONCE: Final = 500
 MOST_SAID, MOST_NAME, MOST_KEY = 500, 200, 120
 #: Bytes of one that are read: all of its texts have room, escaped.
 MOST_BYTES: Final = 16_384
-#: Kinds of what nodes and supervisors note, and of what people do, but to jobs (deeds.py). Alerts bring their own kinds.
+#: Kinds of what nodes and supervisors note, and of what people do, but to jobs (deeds.py). Alerts bring their own.
 KINDS: Final = (
     "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
     "balanced", "moved", "forget", "deploy", "scale", "quiet", "resume", "restart", "dump", "bulk action",
