@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -20,7 +21,6 @@ from lowkiq.admin.past.incidents import NewIncident, end, tolerant, try_to_note
 from lowkiq.admin.words import printable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time
-from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 #: Seconds for which an ended bulk is shown, and how many are listed.
 KEPT_SECONDS, LISTED = 86_400, 50
@@ -103,7 +103,7 @@ def _read(caller: Caller, namespace: str, ids: Sequence[bytes]) -> list[Bulk]:
     texts = caller.read([("GETRANGE", _key_of(namespace, id), 0, MOST_BYTES) for id in ids], b"")
     stops = caller.commands([("EXISTS", _key_of(namespace, id) + b":stop") for id in ids])
     bulks = [
-        _parse(caller, _key_of(namespace, id), id, text) if text else None for id, text in zip(ids, texts, strict=True)
+        caller.met.whole(_key_of(namespace, id), partial(_parse, id), text) for id, text in zip(ids, texts, strict=True)
     ]
     return [_as_of(bulk, now, bool(stop)) for bulk, stop in zip(bulks, stops, strict=True) if bulk]
 
@@ -112,17 +112,11 @@ def _key_of(namespace: str, id: bytes) -> bytes:
     return keys.bulk(namespace, "").encode() + id
 
 
-def _parse(caller: Caller, key: bytes, id: bytes, text: bytes) -> Bulk | None:
-    def decode() -> Bulk:
-        bulk = msgspec.json.decode(text, type=Bulk)
-        if bulk.id.encode() != id:
-            raise ValueError("it is of another bulk")
-        check_action(bulk.action, bulk.match.view)
-        return bulk
-
-    met: list[Unreadable] = []
-    bulk = parsed(met, quoted(key), f"UNLINK {quoted(key)}", decode)
-    caller.met.tell(f"{key!r}", met)
+def _parse(id: bytes, text: bytes) -> Bulk:
+    bulk = msgspec.json.decode(text, type=Bulk)
+    if bulk.id.encode() != id:
+        raise ValueError("it is of another bulk")
+    check_action(bulk.action, bulk.match.view)
     return bulk
 
 
