@@ -25,7 +25,7 @@ from lowkiq.admin.metrics import QueueMetrics, total
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.past.statistics import Statistics
 from lowkiq.admin.why.reasons import Reason
-from lowkiq.admin.words import age, printable, seconds, short_seconds
+from lowkiq.admin.words import age, date_of, printable, seconds, short_seconds
 from lowkiq.codec import encodable
 from lowkiq.failure import main_line
 from lowkiq.job import Job
@@ -162,10 +162,8 @@ def summary(job: Job) -> dict[str, Any]:
 
 
 def _moment(at: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):  # anybody may have written it
-        return f"{at:g}"
+    date = date_of(at)
+    return date.isoformat(timespec="seconds") if date else f"{at:g}"
 
 
 def of_failures(queue: str, view: str, found: Groups) -> Table:
