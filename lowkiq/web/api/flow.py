@@ -46,7 +46,7 @@ class ReshardState(msgspec.Struct, frozen=True):
     reshard: ReshardReply | None
 
 
-@operation("GET", "/api/v1/queues/{queue}/reshard", "getReshard", refusals=NO_QUEUE)
+@operation("GET", "/api/v1/queues/{queue}/reshard", name="getReshard", refusals=NO_QUEUE)
 def progress(call: ApiCall, snapshot: Snapshot) -> ReshardState:
     """How far a reshard of a queue is, or how the last one went."""
     snapshot.row(call.queue)  # there must be one
@@ -56,7 +56,6 @@ def progress(call: ApiCall, snapshot: Snapshot) -> ReshardState:
 @operation(
     "POST",
     "/api/v1/queues/{queue}/reshard",
-    "reshard",
     description="Gives it another number of shards while it is in use: its nodes move what it holds, and follow, as "
     "producers do. This only begins it.",
     body=ReshardRequest,
@@ -80,7 +79,6 @@ def _state(call: ApiCall) -> ReshardState:
 @operation(
     "POST",
     "/api/v1/queues/{queue}/pause",
-    "pause",
     description="Nothing of it is claimed until it is resumed. Pushes go on, jobs that run are finished, and what "
     "nodes had claimed and not started goes back. Repeating it changes the reason, and looks again who has confirmed.",
     body=PauseRequest,
@@ -93,13 +91,13 @@ def pause(call: ApiCall) -> PauseReply:
     return PauseReply(done.since, done.is_confirmed, done.unconfirmed)
 
 
-@operation("POST", "/api/v1/queues/{queue}/resume", "resume", refusals=NO_QUEUE)
+@operation("POST", "/api/v1/queues/{queue}/resume", refusals=NO_QUEUE)
 def resume(call: ApiCall) -> Resumed:
     """End the pause of a queue."""
     return Resumed(call.backend.actions(call.queue).resume(who=call.who))
 
 
-@operation("GET", "/api/v1/queues/{queue}/settings", "getSettings", refusals=NO_QUEUE)
+@operation("GET", "/api/v1/queues/{queue}/settings", refusals=NO_QUEUE)
 def settings(call: ApiCall, snapshot: Snapshot) -> SettingsReply:
     """Options of a queue that can be set while nodes run, and what is set."""
     snapshot.row(call.queue)  # there must be one
@@ -109,7 +107,6 @@ def settings(call: ApiCall, snapshot: Snapshot) -> SettingsReply:
 @operation(
     "POST",
     "/api/v1/queues/{queue}/settings",
-    "setSettings",
     description="Nodes follow within a second or two. What is unset is as the code says again.",
     body=SettingsRequest,
     refusals=NO_QUEUE,

@@ -32,7 +32,6 @@ _IDLE = ThreadHealth(name="")
 @operation(
     "GET",
     "/api/v1/queues/{queue}/jobs",
-    "getJobs",
     description="The queue is never read as a whole: with pattern or error a page looks at a bounded number of "
     "ids, so it can be empty and still have a next one. An error's text comes from the queue's errors.",
     query=JobsQuery,
@@ -50,7 +49,6 @@ def jobs(call: ApiCall, snapshot: Snapshot) -> JobsReply:
 @operation(
     "GET",
     "/api/v1/queues/{queue}/job",
-    "getJob",
     query=JobQuery,
     refusals={404: "There is no such queue, or no such job in it: it may be done."},
 )
@@ -78,7 +76,7 @@ def job(call: ApiCall, snapshot: Snapshot) -> JobReply:
 @operation(
     "GET",
     "/api/v1/search",
-    "search",
+    name="search",
     description="An exact id is looked for wherever a job can be; a glob among queued jobs and the morgue, a bounded "
     "number of ids a page, so that a page can be empty and still have a next one.",
     query=SearchQuery,

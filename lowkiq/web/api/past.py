@@ -36,7 +36,6 @@ class TagsReply(msgspec.Struct, frozen=True):
 @operation(
     "GET",
     "/api/v1/queues/{queue}/tags",
-    "getTags",
     description="Of each shard its hundred most frequent tags are looked at, and of those the counts are exact.",
     query=TagsQuery,
     refusals=NO_QUEUE,
@@ -62,7 +61,6 @@ class TenantsReply(msgspec.Struct, frozen=True):
 @operation(
     "GET",
     "/api/v1/queues/{queue}/tenants",
-    "getTenants",
     description="Tenants are those of the worker's fair_by. They are found by a hundred ids of each shard, taken at "
     "random, in which those who have many are many; their numbers are exact.",
     query=TenantsQuery,
@@ -73,7 +71,7 @@ def tenants(call: ApiCall) -> TenantsReply:
     return TenantsReply(call.queue, call.backend.tenants(call.queue, call.query.limit))
 
 
-@operation("GET", "/api/v1/incidents", "getIncidents", query=IncidentsQuery)
+@operation("GET", "/api/v1/incidents", query=IncidentsQuery)
 def incidents(call: ApiCall) -> IncidentsReply:
     """What happened to nodes and queues, and what people did, for 30 days, the newest first."""
     chosen = msgspec.structs.asdict(call.query)
@@ -85,7 +83,6 @@ def incidents(call: ApiCall) -> IncidentsReply:
 @operation(
     "POST",
     "/api/v1/nodes/{node}/actions",
-    "askNode",
     description="The node hears within seconds, and does it at most once; the answer tells how far it is. Nobody can "
     "stop a node from here.",
     body=HandQuestion,
@@ -102,7 +99,7 @@ def ask_node(call: ApiCall, snapshot: Snapshot) -> Reply:
     return Reply(202, made, {"Location": f"{prefix_of(call.request.scope)}/api/v1/hands/{made.id}"})
 
 
-@operation("GET", "/api/v1/hands/{id}", "getHand", refusals={404: "There is no such request, or no longer."})
+@operation("GET", "/api/v1/hands/{id}", refusals={404: "There is no such request, or no longer."})
 def hand(call: ApiCall) -> HandRequest:
     """How far a node is with what it was asked for."""
     _, found = read_hand(call.backend.caller, call.backend.namespace, call.id)
@@ -111,13 +108,13 @@ def hand(call: ApiCall) -> HandRequest:
     return found
 
 
-@operation("GET", "/api/v1/dumps", "getDumps")
+@operation("GET", "/api/v1/dumps")
 def dumps(call: ApiCall) -> DumpsReply:
     """The last dumps of nodes that were asked for from afar, the newest first."""
     return DumpsReply(read_dumps(call.backend.caller, call.backend.namespace))
 
 
-@operation("GET", "/api/v1/dumps/{id}", "getDump", refusals={404: "There is no such dump, or no longer."})
+@operation("GET", "/api/v1/dumps/{id}", refusals={404: "There is no such dump, or no longer."})
 def dump(call: ApiCall) -> DumpReply:
     """What the threads of a node did."""
     found = read_dump(call.backend.caller, call.backend.namespace, call.id)

@@ -117,7 +117,7 @@ GROUP_CHARS: Final = 200
 NODE_LABELS: Final = ("node_number", "host", "queues")
 
 
-@operation("GET", "/metrics", "getMetrics", replies={200: [str]}, media_type="text/plain")
+@operation("GET", "/metrics", replies={200: [str]}, media_type="text/plain")
 def metrics(call: ApiCall, snapshot: Snapshot) -> Response:
     """Metrics for Prometheus, as text or OpenMetrics."""
     registry = CollectorRegistry(auto_describe=False)

@@ -28,7 +28,6 @@ from lowkiq.web.view import View
 @operation(
     "GET",
     "/api/v1/token",
-    "getToken",
     description="Bearer needs none. It serves only the credentials, or the session, that have asked for it.",
 )
 async def token(call: ApiCall) -> TokenReply:
@@ -36,7 +35,7 @@ async def token(call: ApiCall) -> TokenReply:
     return TokenReply(call.view.access.write_token(call.request))
 
 
-@operation("GET", "/api/v1/openapi.json", "getOpenapi", replies={200: [dict[str, Any]]})
+@operation("GET", "/api/v1/openapi.json", name="getOpenapi", replies={200: [dict[str, Any]]})
 async def describe(call: ApiCall) -> Response:
     """This document."""
     server, cookie = prefix_of(call.request.scope) or "/", call.view.access.cookie_name
