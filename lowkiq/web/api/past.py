@@ -1,74 +1,19 @@
-"""The API's incidents, what nodes are asked for, and their dumps; and the tags and tenants of queues."""
+"""The API's incidents, what nodes are asked for, and their dumps."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
 from lowkiq.admin.beats.dumps import read_dump, read_dumps
 from lowkiq.admin.beats.hands import HandRequest, ask, read_hand
-from lowkiq.admin.jobs.tags import TagCount, TenantBacklog
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
-from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
+from lowkiq.web.api.operation import ApiCall, Reply, operation
 from lowkiq.web.api.replies import DumpReply, DumpsReply, HandQuestion, IncidentsReply
 from lowkiq.web.api.requests import IncidentsQuery
 from lowkiq.web.security.paths import prefix_of
 from lowkiq.web.snapshot import Snapshot
-
-
-class TagsQuery(msgspec.Struct, frozen=True):
-    """Choice of tags."""
-
-    limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 50
-
-
-class TagsReply(msgspec.Struct, frozen=True):
-    """The tags that most ids of a queue have."""
-
-    queue: str
-    tags: list[TagCount]
-
-
-@operation(
-    "GET",
-    "/api/v1/queues/{queue}/tags",
-    description="Of each shard its hundred most frequent tags are looked at, and of those the counts are exact.",
-    query=TagsQuery,
-    refusals=NO_QUEUE,
-)
-def tags(call: ApiCall) -> TagsReply:
-    """The tags that most ids of a queue have, the most frequent first."""
-    return TagsReply(call.queue, call.backend.tags(call.queue, call.query.limit))
-
-
-class TenantsQuery(msgspec.Struct, frozen=True):
-    """Choice of tenants."""
-
-    limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 10
-
-
-class TenantsReply(msgspec.Struct, frozen=True):
-    """The tenants with the largest backlogs of a queue."""
-
-    queue: str
-    tenants: list[TenantBacklog]
-
-
-@operation(
-    "GET",
-    "/api/v1/queues/{queue}/tenants",
-    description="Tenants are those of the worker's fair_by. They are found by a hundred ids of each shard, taken at "
-    "random, in which those who have many are many; their numbers are exact.",
-    query=TenantsQuery,
-    refusals=NO_QUEUE,
-)
-def tenants(call: ApiCall) -> TenantsReply:
-    """Whose backlog is the largest in a queue that gives fair shares."""
-    return TenantsReply(call.queue, call.backend.tenants(call.queue, call.query.limit))
 
 
 @operation("GET", "/api/v1/incidents", query=IncidentsQuery)
