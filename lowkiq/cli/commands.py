@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import msgspec
 import typer
@@ -114,33 +115,22 @@ cli = typer.Typer(
 cli.add_typer(morgue, name="morgue")
 cli.add_typer(blocked, name="blocked")
 cli.add_typer(recurring, name="recurring")
-cli.command(epilog=CANCEL_EPILOG)(cancel)
-cli.command(epilog=PAUSE_EPILOG)(pause)
-cli.command()(resume)
-cli.command(epilog=RESHARD_EPILOG)(reshard)
-cli.command()(hold)
-cli.command("release")(release_ids)
-cli.command()(stop_waiting)
-cli.command()(held)
-cli.command()(tenants)
-cli.command("set", epilog=SET_EPILOG)(set_options)
-cli.command("unset")(unset_options)
-cli.command()(settings)
-cli.command()(find)
-cli.command("jobs")(list_jobs)
-cli.command()(job)
-cli.command()(push)
-cli.command(epilog=PERFORM_EPILOG)(perform)
-cli.command()(undo)
-cli.command(epilog=INCIDENTS_EPILOG)(incidents)
 cli.add_typer(on_nodes, name="nodes")
-cli.command()(track)
-cli.command()(untrack)
-cli.command(epilog=EVENTS_EPILOG)(events)
-cli.command()(failures)
-cli.command(epilog=ALERTS_EPILOG)(alerts)
-cli.command(epilog=OWNERS_EPILOG)(owners)
-cli.command()(new)
+COMMANDS: Final[Mapping[str, Callable[..., None]]] = {
+    "cancel": cancel, "pause": pause, "resume": resume, "reshard": reshard, "hold": hold, "release": release_ids,
+    "stop-waiting": stop_waiting, "held": held, "tenants": tenants, "set": set_options, "unset": unset_options,
+    "settings": settings, "find": find, "jobs": list_jobs, "job": job, "push": push, "perform": perform, "undo": undo,
+    "incidents": incidents, "track": track, "untrack": untrack, "events": events, "failures": failures,
+    "alerts": alerts, "owners": owners, "new": new,
+}  # fmt: skip
+#: Command → what its help ends with, if that is more than an example.
+EPILOGS: Final[Mapping[str, str]] = {
+    "cancel": CANCEL_EPILOG, "pause": PAUSE_EPILOG, "reshard": RESHARD_EPILOG, "set": SET_EPILOG,
+    "perform": PERFORM_EPILOG, "incidents": INCIDENTS_EPILOG, "events": EVENTS_EPILOG, "alerts": ALERTS_EPILOG,
+    "owners": OWNERS_EPILOG,
+}  # fmt: skip
+for _name, _command in COMMANDS.items():
+    cli.command(_name, epilog=EPILOGS.get(_name))(_command)
 
 
 @cli.callback(invoke_without_command=True)
