@@ -160,7 +160,8 @@ def _rows(table: type) -> Mapping[str, Option]:
 
 #: Option of a worker → what it may be.
 OF_WORKERS: Final = _rows(WorkerOptions)
-#: Option that people can set while nodes run → what it may be.
+#: Option of a worker that people can set as well, and option that people can set while nodes run → what it may be.
+OF_BOTH: Final = _rows(_Both)
 LIVE: Final = _rows(LiveOptions)
 #: The same of limits of alerts, and of all that can be set of a queue.
 ALERT_LIMITS: Final = _rows(AlertLimits)
