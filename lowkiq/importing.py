@@ -1,16 +1,149 @@
-"""Finds an application by what a command line says: MODULE, MODULE:ATTR, or the path of a file, also with :ATTR."""
+"""
+Finds an application by what a command line says: MODULE, MODULE:ATTR, or the path of a file, also with :ATTR.
+Says what may have been meant where there is none, without importing more.
+"""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
+import re
 import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from lowkiq.app import Lowkiq
 from lowkiq.errors import AppNotFound
-from lowkiq.suggesting import meant_attribute, meant_file, meant_module, written_nearby
+
+#: An application at the beginning of a line: `app = Lowkiq(`, `app: Lowkiq = lowkiq.Lowkiq(`.
+_WRITTEN: Final = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:lowkiq\.)?Lowkiq\(", re.MULTILINE)
+#: What registers a worker or a task, at the beginning of a line.
+_REGISTERED: Final = re.compile(r"^@(?:\w+\.)+(?:worker|every|task)\b", re.MULTILINE)
+#: Files of a directory that are looked at.
+MOST_FILES: Final = 200
+#: Bytes of each of them.
+MOST_BYTES: Final = 200_000
+#: Suggestions of one message.
+MOST_TOLD: Final = 5
+
+
+def meant_module(spec: str) -> str:
+    """A hint for MODULE[:ATTR], where there is no such module."""
+    name, _, attribute = spec.partition(":")
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return ""
+    suffix = f":{attribute}" if attribute else ""
+    places = [Path.cwd()]
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if last and number and not attribute and part in _written_in(_file_of(parts[:-1])):  # shop.jobs.app
+            return _asked([f"{'.'.join(parts[:-1])}:{part}"])
+        below = [place / part for place in places if (place / part).is_dir()]
+        if (last or not below) and not _is_there(places, part):
+            near = difflib.get_close_matches(part, _modules_in(places), n=MOST_TOLD, cutoff=0.6)
+            return _asked([".".join([*parts[:number], one, *parts[number + 1 :]]) + suffix for one in near])
+        places = below
+    return ""
+
+
+def meant_file(spec: str) -> str:
+    """A hint for a path, where there is no such file."""
+    name, _, attribute = spec.partition(":")
+    suffix = f":{attribute}" if attribute else ""
+    path = Path(name)
+    if path.is_dir():
+        return _asked(list(_apps_below(sorted(path.glob("*.py")))))
+    dotted = Path(*name.removesuffix(".py").split(".")).with_suffix(".py")
+    if path.with_suffix(".py").is_file():
+        return _asked([f"{path.with_suffix('.py')}{suffix}"])
+    if "/" not in name and dotted.is_file():  # shop.jobs.py
+        return _asked([f"{name.removesuffix('.py')}{suffix}", f"{dotted}{suffix}"])
+    here = [str(found.name) for found in islice(path.parent.glob("*.py"), MOST_FILES)] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, here, n=MOST_TOLD, cutoff=0.6)
+    return _asked([f"{path.parent / one}{suffix}" for one in near])
+
+
+def meant_attribute(module: str, attribute: str, apps: Sequence[str]) -> str:
+    """A hint for an attribute that is no application, where the module has others that are."""
+    near = difflib.get_close_matches(attribute, apps, n=MOST_TOLD, cutoff=0.6) or list(apps[:MOST_TOLD])
+    return _asked([f"{module}:{one}" for one in near])
+
+
+def written_nearby(module: ModuleType) -> str:
+    """A hint for a module that has no application, where modules beside it, or in it, seem to have one."""
+    return _asked([f"{name}:{app}" for name, path in _nearby(module) for app in _written_in(path)][:MOST_TOLD])
+
+
+def workers_nearby(app: object) -> str:
+    """A hint for an application without workers, where modules beside its own seem to register some."""
+    modules = [module for module in [*sys.modules.values()] if isinstance(module, ModuleType)]
+    its_own = next((module for module in modules if any(value is app for value in vars(module).values())), None)
+    found = [name for name, path in _nearby(its_own) if _written_in(path, _REGISTERED)] if its_own else []
+    return _asked([f"-r {name}" for name in found[:MOST_TOLD]])
+
+
+def _nearby(module: ModuleType) -> Iterator[tuple[str, Path]]:
+    """Modules beside that one, or in it, by their names."""
+    if not module.__file__:
+        places = [Path(place) for place in getattr(module, "__path__", ())]
+    else:
+        places = [Path(module.__file__).parent]
+    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
+    for path in (path for place in places for path in islice(sorted(place.glob("*.py")), MOST_FILES)):
+        if path.stem != "__init__" and str(path) != module.__file__:
+            yield ".".join(filter(None, (package, path.stem))), path
+
+
+def _asked(names: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(names)}?" if names else ""
+
+
+def _modules_in(places: Iterable[Path]) -> list[str]:
+    return [
+        path.stem
+        for place in places
+        for path in islice(place.iterdir(), MOST_FILES)
+        if path.suffix == ".py" or (path.is_dir() and path.name.isidentifier())
+    ]
+
+
+def _is_there(places: Iterable[Path], name: str) -> bool:
+    return any((place / name).is_dir() or (place / f"{name}.py").is_file() for place in places)
+
+
+def _file_of(parts: Sequence[str]) -> Path | None:
+    """The file of a module, here or on sys.path."""
+    here = Path.cwd().joinpath(*parts)
+    for path in (here.with_suffix(".py"), here / "__init__.py"):
+        if path.is_file():
+            return path
+    try:
+        found = importlib.util.find_spec(".".join(parts))
+    except (ImportError, ValueError):
+        return None
+    return Path(found.origin) if found and found.origin and found.origin.endswith(".py") else None
+
+
+def _apps_below(files: Iterable[Path]) -> Iterator[str]:
+    for path in islice(files, MOST_FILES):
+        for name in _written_in(path):
+            yield f"{path}:{name}"
+
+
+def _written_in(path: Path | None, what: re.Pattern[str] = _WRITTEN) -> list[str]:
+    """The names of applications that a file seems to make, or what else it seems to have."""
+    if path is None:
+        return []
+    try:
+        with path.open(errors="replace") as file:
+            return what.findall(file.read(MOST_BYTES))
+    except OSError:
+        return []
 
 
 def load_app(spec: str) -> Lowkiq:

@@ -146,7 +146,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("max_retries", "max_retry_count", "priority", "retries", "retry", "timeout"),
                     "all jobs of a worker have what its options say"),
 }  # fmt: skip
-#: What an id can be where the worker is annotated so (types/ids.py).
+#: What an id can be where the worker is annotated so (types/codec.py).
 _OTHER_IDS: Final = (uuid.UUID, datetime.date, decimal.Decimal, enum.Enum)
 #: Tags of a push, and characters of a tag.
 MOST_TAGS: Final = 20

@@ -16,7 +16,7 @@ from lowkiq.fewer import Debounce, Equal, Keep, check_debounce, check_equal, che
 from lowkiq.policies import MOST_RETRIES, Retry, check_retry
 from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.rate import Rate, parse_rate
-from lowkiq.settings import NAME, STEPS
+from lowkiq.settings import NAME, QUEUE_NAME
 
 #: Seconds that a perform_timeout may be: a day.
 LONGEST_PERFORM: Final = 86_400
@@ -25,7 +25,7 @@ LONGEST_PERFORM: Final = 86_400
 def _check_name(label: str, value: Any) -> None:
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise SettingsError(f"{label} {value!r} must match {NAME.pattern}; set one")
-    if value in STEPS:
+    if not QUEUE_NAME.fullmatch(value):
         raise SettingsError(f"{label} {value!r} is a step in a path, no browser would find its page; set one")
 
 
@@ -160,7 +160,8 @@ def _rows(table: type) -> Mapping[str, Option]:
 
 #: Option of a worker → what it may be.
 OF_WORKERS: Final = _rows(WorkerOptions)
-#: Option that people can set while nodes run → what it may be.
+#: Option of a worker that people can set as well, and option that people can set while nodes run → what it may be.
+OF_BOTH: Final = _rows(_Both)
 LIVE: Final = _rows(LiveOptions)
 #: The same of limits of alerts, and of all that can be set of a queue.
 ALERT_LIMITS: Final = _rows(AlertLimits)

@@ -24,8 +24,8 @@ from lowkiq.redis_url import parse
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
-#: Names that no queue has: as a part of a path they mean another one.
-STEPS: Final = frozenset({".", ".."})
+#: That of a queue: no "." or "..", which as a part of a path mean another one.
+QUEUE_NAME: Final = re.compile(rf"(?!\.{{1,2}}\Z){NAME.pattern}")
 
 T = TypeVar("T")
 

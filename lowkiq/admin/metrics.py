@@ -13,7 +13,7 @@ from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import Unreadable, bounded, number_in, of_another_type, parsed, quoted
-from lowkiq.settings import NAME, STEPS
+from lowkiq.settings import QUEUE_NAME
 
 
 class ShardMetrics(msgspec.Struct, frozen=True):
@@ -189,7 +189,7 @@ def read_hashes(caller: Caller, keys: Sequence[str], most: int) -> list[dict[byt
 
 def _layout_of(queue: bytes, text: bytes) -> keys.Layout:
     name = queue.decode("utf-8", "replace")
-    if len(queue) > LONGEST_NAME or not NAME.fullmatch(name) or name in STEPS:
+    if len(queue) > LONGEST_NAME or not QUEUE_NAME.fullmatch(name):
         raise ValueError("no worker can have a queue of that name")
     return keys.Layout.parse(text)
 

@@ -13,7 +13,7 @@ from lowkiq.admin.words import printable
 from lowkiq.errors import LowkiqError
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
-from lowkiq.queue.call import Caller, pairs, redis_time
+from lowkiq.queue.call import Caller, grouped, pairs, redis_time
 from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.recurring import Entry, Gone, recur
 from lowkiq.queue.shard import Shard
@@ -154,9 +154,7 @@ def read_soonest(caller: Caller, shards: Iterable[Shard], limit: int) -> tuple[l
         for (shard, _), head in zip(sizes, caller.read(heads, []), strict=True)
         for id, at in pairs(head)
     ]
-    wanted: dict[Shard, list[bytes]] = {}
-    for _, shard, id in sorted(found, key=lambda row: row[0])[:limit]:
-        wanted.setdefault(shard, []).append(id)
+    wanted = grouped((shard, id) for _, shard, id in sorted(found, key=lambda row: row[0])[:limit])
     jobs = list[RecurringJob]()
     for shard, ids in wanted.items():
         (texts,) = caller.read([("HMGET", f"{shard.prefix}recurring", *ids)], [None] * len(ids))

@@ -13,10 +13,9 @@ from dataclasses import fields
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from lowkiq.app import Lowkiq
-from lowkiq.celery.calls import Calls, Key
+from lowkiq.celery.calls import Calls, Key, Rules
 from lowkiq.celery.queues import TaskQueue
 from lowkiq.celery.refusals import MaxRetriesExceededError, NotSupported, worker_options
-from lowkiq.celery.retrying import Rules
 from lowkiq.celery.tasks import Bound, Request, Sent, Task
 from lowkiq.errors import AppNotFound, SettingsError, short
 from lowkiq.importing import only_app

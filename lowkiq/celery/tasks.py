@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeAlias, TypeVar
 
-from lowkiq.celery.calls import Calls
+from lowkiq.celery.calls import Calls, Rules
 from lowkiq.celery.queues import TaskQueue
 from lowkiq.celery.refusals import (
     OF_RESULTS,
@@ -19,7 +19,6 @@ from lowkiq.celery.refusals import (
     attribute,
     refuse_call_options,
 )
-from lowkiq.celery.retrying import Rules
 from lowkiq.errors import Decision, InvalidJob, SettingsError
 from lowkiq.handlers.context import current
 from lowkiq.job import NewJob, Pushed

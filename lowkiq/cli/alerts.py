@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from redis.exceptions import RedisError
 
@@ -16,10 +15,8 @@ from lowkiq import Lowkiq, SettingsError, clock
 from lowkiq.admin.alerts.acknowledging import MUTED_AT_MOST, acknowledge
 from lowkiq.admin.alerts.alert import Alert
 from lowkiq.cli import tables
-from lowkiq.cli.nodes import who
 from lowkiq.cli.notifying import Digest, Message, Send, sender
-from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.environment import ExitCode
+from lowkiq.cli.opening import Answer, answering, as_text, who
 from lowkiq.errors import short
 from lowkiq.queue.call import redis_time
 from lowkiq.recurrence import interval
@@ -46,8 +43,9 @@ wrong option.
 LOOK: Final = 5.0
 
 
+@answering
 def alerts(
-    context: typer.Context,
+    app: Lowkiq,
     which: Annotated[
         list[str] | None, typer.Argument(metavar="[KIND[:SUBJECT]]...", help="Only of these kinds, or these alone.")
     ] = None,
@@ -58,29 +56,24 @@ def alerts(
     watch: Annotated[bool, typer.Option("--watch", help="Tells what begins and ends, until Ctrl-C.")] = False,
     notify: Annotated[list[str] | None, typer.Option(metavar="URL", help="With --watch: tells it there, too.")] = None,
     base_url: Annotated[str, typer.Option(metavar="URL", help="Of the web view, for links.")] = "",
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+    as_json: bool = False,
+) -> Answer | None:
     """What is wrong with nodes, queues and Redis, since when, and what to do. Exits 1 when something is."""
-    with opened_app(require or context.obj) as app:
-        if notify and not watch:
-            raise SettingsError("--notify tells of what begins and ends, which --watch sees: give both")
-        if (until or note) and not seen:
-            raise SettingsError("--until and --note are of --acknowledge: give that, too")
-        if watch:
-            _watch(app, which, [sender(url, base_url) for url in notify or ()], bad=bad, as_json=as_json)
-            return
+    if notify and not watch:
+        raise SettingsError("--notify tells of what begins and ends, which --watch sees: give both")
+    if (until or note) and not seen:
+        raise SettingsError("--until and --note are of --acknowledge: give that, too")
+    if watch:
+        _watch(app, which, [sender(url, base_url) for url in notify or ()], bad=bad, as_json=as_json)
+        return None
+    found = _found(app, which, bad=bad)
+    if seen:
+        moment = None if until is None else _until(until, redis_time(app.caller))
+        acknowledge(app.caller, app.settings.namespace, found, who(), until=moment, note=note)
         found = _found(app, which, bad=bad)
-        if seen:
-            moment = None if until is None else _until(until, redis_time(app.caller))
-            acknowledge(app.caller, app.settings.namespace, found, who(), until=moment, note=note)
-            found = _found(app, which, bad=bad)
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-        else:
-            tables.tell(found, app.caller, "All is well." if not (bad or which) else "Nothing of that is wrong.")
-    if not all(alert.acknowledged for alert in found):
-        raise typer.Exit(ExitCode.FAILED)
+    none = "Nothing of that is wrong." if bad or which else "All is well."
+    is_well = all(alert.acknowledged for alert in found)
+    return Answer(found, [*tables.of_alerts(found, app.caller)] or none, is_well)
 
 
 def _found(app: Lowkiq, which: Sequence[str] | None, *, bad: bool) -> list[Alert]:
@@ -129,7 +122,7 @@ def _watch(app: Lowkiq, which: Sequence[str] | None, senders: Sequence[Send], *,
 
 def _print(message: Message, now: float, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(msgspec.json.encode({"begun": message.begun, "ended": message.ended}).decode())
+        typer.echo(as_text({"begun": message.begun, "ended": message.ended}))
     else:
         for line in message.lines("", now):
             typer.echo(line)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import msgspec
 import typer
 
-from lowkiq import SettingsError, __version__, environment, log
-from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq import Lowkiq, SettingsError, __version__, environment, log
+from lowkiq.admin.alerts.redis import of_unreadable
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.history import read_earlier
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
@@ -20,18 +22,32 @@ from lowkiq.cli.alerts import ALERTS_EPILOG, alerts
 from lowkiq.cli.examples import add_examples
 from lowkiq.cli.find import find
 from lowkiq.cli.find import jobs as list_jobs
-from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, pause, release_ids, resume, stop_waiting, tenants
+from lowkiq.cli.flow import (
+    EVENTS_EPILOG,
+    PAUSE_EPILOG,
+    RESHARD_EPILOG,
+    events,
+    held,
+    hold,
+    pause,
+    release_ids,
+    reshard,
+    resume,
+    stop_waiting,
+    tenants,
+    told_of,
+    track,
+    untrack,
+)
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.new import new
-from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
+from lowkiq.cli.nodes import INCIDENTS_EPILOG, OWNERS_EPILOG, incidents, owners
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.one_job import PERFORM_EPILOG, job, perform, push
-from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, loaded, opened_app
-from lowkiq.cli.owners import OWNERS_EPILOG, owners
+from lowkiq.cli.opening import Answer, AsJson, Require, answering, clear_errors, fail, loaded, opened_app
+from lowkiq.cli.queues import Queue
 from lowkiq.cli.recurring import recurring
-from lowkiq.cli.resharding import RESHARD_EPILOG, reshard, told_of
-from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import ExitCode, code_of_import, parse_address
 from lowkiq.errors import AppNotFound, LowkiqError
@@ -99,33 +115,22 @@ cli = typer.Typer(
 cli.add_typer(morgue, name="morgue")
 cli.add_typer(blocked, name="blocked")
 cli.add_typer(recurring, name="recurring")
-cli.command(epilog=CANCEL_EPILOG)(cancel)
-cli.command(epilog=PAUSE_EPILOG)(pause)
-cli.command()(resume)
-cli.command(epilog=RESHARD_EPILOG)(reshard)
-cli.command()(hold)
-cli.command("release")(release_ids)
-cli.command()(stop_waiting)
-cli.command()(held)
-cli.command()(tenants)
-cli.command("set", epilog=SET_EPILOG)(set_options)
-cli.command("unset")(unset_options)
-cli.command()(settings)
-cli.command()(find)
-cli.command("jobs")(list_jobs)
-cli.command()(job)
-cli.command()(push)
-cli.command(epilog=PERFORM_EPILOG)(perform)
-cli.command()(undo)
-cli.command(epilog=INCIDENTS_EPILOG)(incidents)
 cli.add_typer(on_nodes, name="nodes")
-cli.command()(track)
-cli.command()(untrack)
-cli.command(epilog=EVENTS_EPILOG)(events)
-cli.command()(failures)
-cli.command(epilog=ALERTS_EPILOG)(alerts)
-cli.command(epilog=OWNERS_EPILOG)(owners)
-cli.command()(new)
+COMMANDS: Final[Mapping[str, Callable[..., None]]] = {
+    "cancel": cancel, "pause": pause, "resume": resume, "reshard": reshard, "hold": hold, "release": release_ids,
+    "stop-waiting": stop_waiting, "held": held, "tenants": tenants, "set": set_options, "unset": unset_options,
+    "settings": settings, "find": find, "jobs": list_jobs, "job": job, "push": push, "perform": perform, "undo": undo,
+    "incidents": incidents, "track": track, "untrack": untrack, "events": events, "failures": failures,
+    "alerts": alerts, "owners": owners, "new": new,
+}  # fmt: skip
+#: Command → what its help ends with, if that is more than an example.
+EPILOGS: Final[Mapping[str, str]] = {
+    "cancel": CANCEL_EPILOG, "pause": PAUSE_EPILOG, "reshard": RESHARD_EPILOG, "set": SET_EPILOG,
+    "perform": PERFORM_EPILOG, "incidents": INCIDENTS_EPILOG, "events": EVENTS_EPILOG, "alerts": ALERTS_EPILOG,
+    "owners": OWNERS_EPILOG,
+}  # fmt: skip
+for _name, _command in COMMANDS.items():
+    cli.command(_name, epilog=EPILOGS.get(_name))(_command)
 
 
 @cli.callback(invoke_without_command=True)
@@ -214,76 +219,57 @@ def _node_numbers(number: str | None, count: str | None) -> tuple[int, int, bool
 
 
 @cli.command()
+@answering
 def stats(
-    context: typer.Context,
-    wide: Annotated[bool, typer.Option("--wide", help="All numbers of each queue.")] = False,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+    app: Lowkiq, wide: Annotated[bool, typer.Option("--wide", help="All numbers of each queue.")] = False
+) -> Answer:
     """What each queue holds and does, in a line a queue; with --wide, all of its numbers."""
-    with opened_app(require or context.obj) as app:
-        metrics = app.metrics()
-        now, namespace = redis_time(app.caller), app.settings.namespace
-        limits = read_limits(app.caller, namespace, metrics)
-        waiting = read_waiting(app.caller, namespace, list(metrics), now)
-        if as_json:
-            more = {name: {"limit": limit} for name, limit in limits.items()}
-            rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
-            rows = {
-                name: msgspec.structs.asdict(row) | more.get(name, {}) | rated.get(name, {})
-                for name, row in metrics.items()
-            }
-            typer.echo(msgspec.json.encode(rows).decode())
-        else:
-            told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
-            told += [*tables.of_waiting(waiting, now), *told_of(app)]
-            if wide:
-                tables.show(tables.of_queues(metrics), *told)
-            else:
-                earlier = read_earlier(app.caller, namespace, metrics)
-                for line in (*tables.plain(tables.in_short(metrics, earlier, now)), *told):
-                    typer.echo(line)
-        for alert in of_unreadable(app.caller.met.now()):
-            typer.echo(f"{alert.kind}: {alert.text}", err=True)
+    metrics = app.metrics()
+    now, namespace = redis_time(app.caller), app.settings.namespace
+    limits = read_limits(app.caller, namespace, metrics)
+    waiting = read_waiting(app.caller, namespace, list(metrics), now)
+    more = {name: {"limit": limit} for name, limit in limits.items()}
+    rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
+    rows = {
+        name: msgspec.structs.asdict(row) | more.get(name, {}) | rated.get(name, {}) for name, row in metrics.items()
+    }
+    for alert in of_unreadable(app.caller.met.now()):
+        typer.echo(f"{alert.kind}: {alert.text}", err=True)
+    told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
+    told += [*tables.of_waiting(waiting, now), *told_of(app)]
+    if wide:
+        return Answer(rows, [tables.of_queues(metrics), *told])
+    earlier = read_earlier(app.caller, namespace, metrics)
+    return Answer(rows, [*tables.plain(tables.in_short(metrics, earlier, now)), *told])
 
 
 @cli.command()
+@answering
 def statistics(
-    context: typer.Context,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE")],
+    app: Lowkiq,
+    queue: Queue,
     days: Annotated[int, typer.Option(min=1, max=KEPT_DAYS, help="The last so many days, in UTC.")] = 1,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """How long jobs of a queue waited and ran, by day."""
-    with opened_app(require or context.obj) as app:
-        app.statistics(queue)  # raises for one that nobody knows
-        found = read_statistics(app.caller, app.settings.namespace, queue, days)
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-        elif found:
-            tables.show(tables.of_statistics(queue, found))
-        else:
-            typer.echo(f"no job of {queue} has run in that time")
+    app.statistics(queue)  # raises for one that nobody knows
+    found = read_statistics(app.caller, app.settings.namespace, queue, days)
+    return Answer(found, tables.of_statistics(queue, found) if found else f"no job of {queue} has run in that time")
 
 
 @on_nodes.callback(invoke_without_command=True)
 def nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """Which nodes live, what they run, and what is wrong. Exits 1 when something is."""
     context.obj = require or context.obj
-    if context.invoked_subcommand is not None:
-        return
-    with opened_app(require or context.obj) as app:
-        found = app.nodes()
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-        else:
-            tables.show(tables.of_nodes(found))
-            if running := tables.of_running(found):
-                tables.show(running)
-            tables.tell(found.alerts, app.caller)
-        if not found.is_well:
-            raise typer.Exit(ExitCode.FAILED)
+    if context.invoked_subcommand is None:
+        _nodes(context, require, as_json)
+
+
+@answering
+def _nodes(app: Lowkiq) -> Answer:
+    found = app.nodes()
+    running = tables.of_running(found)
+    shown = [tables.of_nodes(found), *([running] if running else [])]
+    return Answer(found, chain(shown, tables.of_alerts(found.alerts, app.caller)), found.is_well)
 
 
 @cli.command(epilog=WEB_EPILOG)

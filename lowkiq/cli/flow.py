@@ -1,21 +1,123 @@
-"""Commands on the flow of a queue: `pause` and `resume` for all of it, `hold` and `release` for ids; whose it is."""
+"""
+Commands on the flow of a queue: `pause`, `resume` and `reshard` for all of it, `hold` and `release` for ids; whose it
+is; and what happens to it.
+"""
 
 from __future__ import annotations
 
-import json
+import datetime
+import sys
+import time
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from lowkiq import Lowkiq, SettingsError
+from lowkiq.admin import resharding
 from lowkiq.admin.jobs.pausing import WAIT, restless
-from lowkiq.admin.pauses import by_whom
+from lowkiq.admin.pauses import Hold, by_whom
 from lowkiq.admin.words import age, printable
-from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.cli.queues import Queue, SomeIds, actions_on, done, shards_count
-from lowkiq.environment import ExitCode
+from lowkiq.cli.opening import Answer, answering, as_text, who
+from lowkiq.cli.queues import OneQueue, Queue, SomeIds, actions_on, counted, done, queries_of, shards_count, with_ids
+from lowkiq.codec import encodable
 from lowkiq.queue.call import redis_time
+
+RESHARD_EPILOG: Final = """\b
+Examples:
+  lowkiq reshard OrderSync 48                            begin, and watch; what was begun goes on by itself
+  lowkiq reshard OrderSync 48 --no-wait
+  lowkiq reshard OrderSync                               how far it is, or how the last one went
+
+\b
+The nodes of the queue move its jobs, while they run on, and producers push. Each id waits while its shard is moved: of
+all of them until the last is, unless the number is a multiple of the one before, or divides it. Begun again with the
+same number it only watches; another number is refused until it is over.
+"""
+#: Seconds between looks.
+LOOK: Final = 0.25
+
+
+@answering
+def reshard(
+    app: Lowkiq,
+    queue: Queue,
+    shards: Annotated[int | None, typer.Argument(metavar="[SHARDS]", show_default=False)] = None,
+    wait: Annotated[bool, typer.Option(help="Watch until it is over.")] = True,
+    as_json: bool = False,
+) -> Answer:
+    """Gives a queue another number of shards while it is in use, or tells how far that is."""
+    count = shards_count(app, queue)
+    if shards is not None:
+        found: resharding.Resharding | None = actions_on(app, queue).reshard(shards, who=who())
+    else:
+        found = resharding.read_progress(app.caller, app.settings.namespace, queue)
+    if found is None:
+        return Answer(None, f"{printable(queue, 200)} has {count:,} shards, and was not resharded lately")
+    if wait and not found.is_over:
+        found = _watch(app, queue, found, shows=not as_json and sys.stderr.isatty())
+    return Answer(found, f"{printable(queue, 200)}: {found.says}")
+
+
+def told_of(app: Lowkiq) -> list[str]:
+    """A line for each queue that is being resharded."""
+    found = resharding.read_moving(app.caller, app.settings.namespace)
+    return [f"{printable(queue, 60)}: {one.says}" for queue, one in found.items()]
+
+
+def _watch(app: Lowkiq, queue: str, found: resharding.Resharding, *, shows: bool) -> resharding.Resharding:
+    """Looks until it is over."""
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeElapsedColumn()
+    with Progress(*columns, disable=not shows) as bar:
+        task = bar.add_task(f"{printable(queue, 60)} {found.before} → {found.shards}", total=100)
+        while not found.is_over:
+            time.sleep(LOOK)
+            now = resharding.read_progress(app.caller, app.settings.namespace, queue)
+            if now is None:
+                raise SettingsError(f"Redis knows no queue {queue} any more")
+            found = now
+            bar.update(task, completed=found.percent)
+    return found
+
+
+EVENTS_EPILOG = """\b
+Examples:
+  lowkiq events                                          all queues, until you press Ctrl-C
+  lowkiq events OrderSync --kind failed --kind buried
+  lowkiq events OrderSync --id 17 --json                 a line of JSON for each
+"""
+
+
+@answering
+def track(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
+    """Keeps what happens to jobs from now on; their pages show it, and the overview pins them."""
+    return counted("tracked", with_ids(actions_on(app, queue).track, ids))
+
+
+@answering
+def untrack(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
+    """Tracks jobs no longer, and forgets what was kept."""
+    return counted("untracked", with_ids(actions_on(app, queue).untrack, ids))
+
+
+@answering
+def events(
+    app: Lowkiq,
+    queue: OneQueue = None,
+    kinds: Annotated[list[str] | None, typer.Option("--kind", help="Only such events; may be given again.")] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Only of this id; may be given again.")] = None,
+    as_json: bool = False,
+) -> None:
+    """Tells what happens to jobs, as it happens."""
+    with app.events(queue, ids or None, kinds or None) as listening:
+        for event in listening:
+            at = datetime.datetime.fromtimestamp(event.at, datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
+            words = (at, event.kind, event.queue, event.id, event.node, event.detail)
+            line = "  ".join(printable(word, 200) for word in words if word)
+            typer.echo(as_text(msgspec.structs.replace(event, id=encodable(event.id))) if as_json else line)
+
 
 PAUSE_EPILOG: Final = """\b
 Examples:
@@ -30,99 +132,75 @@ not within the time: the queue is paused all the same, and asking again waits ag
 """
 
 
+@answering
 def pause(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     reason: Annotated[str, typer.Argument(metavar="[REASON]", help="For all who wonder.", show_default=False)] = "",
     wait: Annotated[float, typer.Option(min=0, max=3600, help="Seconds to wait for nodes.")] = WAIT,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Pauses a queue: nothing of it starts until it is resumed."""
-    with opened_app(require or context.obj) as app:
-        reply = actions_on(app, queue).pause(reason, who=who(), wait=wait)
-    if as_json:
-        typer.echo(msgspec.json.encode(reply).decode())
-    elif reply.is_confirmed:
-        typer.echo(f"{printable(queue, 200)} is paused: nothing of it starts until it is resumed")
+    reply = actions_on(app, queue).pause(reason, who=who(), wait=wait)
+    if reply.is_confirmed:
+        says = "paused: nothing of it starts until it is resumed"
     else:
-        typer.echo(
-            f"{printable(queue, 200)} is paused, but what {restless(reply.unconfirmed)} had claimed may still start"
-        )
-    if not reply.is_confirmed:
-        raise typer.Exit(ExitCode.FAILED)
+        says = f"paused, but what {restless(reply.unconfirmed)} had claimed may still start"
+    return Answer(reply, f"{printable(queue, 200)} is {says}", reply.is_confirmed)
 
 
+@answering
+def resume(app: Lowkiq, queue: Queue) -> Answer:
+    """Resumes a paused queue."""
+    shards = actions_on(app, queue).resume(who=who())
+    return Answer({"resumed": shards}, f"{printable(queue, 200)} {'is resumed' if shards else 'was not paused'}")
+
+
+@answering
 def hold(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     ids: SomeIds,
     reason: Annotated[str, typer.Option("--reason", help="For all who wonder.")] = "",
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Keeps ids from being run until they are released. Pushes merge; a run of one is finished."""
-    with opened_app(require or context.obj) as app:
-        count = done(app, queue, "hold", ids, reason)
-    typer.echo(json.dumps({"held": count}) if as_json else f"{count} held")
+    return done(app, queue, "hold", ids, "held", why=reason)
 
 
-def release_ids(
-    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
-) -> None:
+@answering
+def release_ids(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
     """Has held ids run again. Those that wait for others go on waiting: see stop-waiting."""
-    with opened_app(require or context.obj) as app:
-        count = done(app, queue, "release", ids)
-    typer.echo(json.dumps({"released": count}) if as_json else f"{count} released")
+    return done(app, queue, "release", ids, "released")
 
 
-def stop_waiting(
-    context: typer.Context, queue: Queue, ids: SomeIds, require: Require = None, as_json: AsJson = False
-) -> None:
+@answering
+def stop_waiting(app: Lowkiq, queue: Queue, ids: SomeIds) -> Answer:
     """Has jobs that wait for others run without those."""
-    with opened_app(require or context.obj) as app:
-        count = done(app, queue, "stop_waiting", ids)
-    typer.echo(json.dumps({"stop_waiting": count}) if as_json else f"{count} wait no more")
+    return done(app, queue, "stop_waiting", ids, "wait no more", key="stop_waiting")
 
 
-def held(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:
+@answering
+def held(app: Lowkiq, queue: Queue) -> Answer:
     """Lists the ids of a queue that are held: since when, by whom and why."""
-    with opened_app(require or context.obj) as app:
-        holds = app.queries(queue, shards_count(app, queue)).held()
-        if as_json:
-            typer.echo(msgspec.json.encode(holds).decode())
-            return
-        now = redis_time(app.caller) if holds else 0.0
-        for one in holds:
-            typer.echo(f"{printable(one.id, 200)} for {age(now - one.since)}{by_whom(one)}")
-        if not holds:
-            typer.echo(f"no id of {printable(queue, 200)} is held")
+    holds = queries_of(app, queue).held()
+    return Answer(holds, _lines(app, queue, holds))
 
 
+def _lines(app: Lowkiq, queue: str, holds: list[Hold]) -> Iterator[str]:
+    now = redis_time(app.caller) if holds else 0.0
+    for one in holds:
+        yield f"{printable(one.id, 200)} for {age(now - one.since)}{by_whom(one)}"
+    if not holds:
+        yield f"no id of {printable(queue, 200)} is held"
+
+
+@answering
 def tenants(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="So many at most.")] = 10,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Lists whose backlog is the largest, in a queue whose worker has fair_by."""
-    with opened_app(require or context.obj) as app:
-        found = app.queries(queue, shards_count(app, queue)).tenants(limit)
-    if as_json:
-        typer.echo(json.dumps([one._asdict() for one in found]))
-        return
-    for one in found:
-        typer.echo(f"{printable(one.tenant, 200)} {one.ids:,}")
-    if not found:
-        typer.echo(f"nothing that is queued in {printable(queue, 200)} has a tenant")
-
-
-def resume(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:
-    """Resumes a paused queue."""
-    with opened_app(require or context.obj) as app:
-        shards = actions_on(app, queue).resume(who=who())
-    if as_json:
-        typer.echo(json.dumps({"resumed": shards}))
-    else:
-        typer.echo(f"{printable(queue, 200)} {'is resumed' if shards else 'was not paused'}")
+    found = queries_of(app, queue).tenants(limit)
+    lines = [f"{printable(one.tenant, 200)} {one.ids:,}" for one in found]
+    none = f"nothing that is queued in {printable(queue, 200)} has a tenant"
+    return Answer(found, lines or none)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 from rich.table import Table
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.words import age, printable
-from lowkiq.cli import tables
-from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.cli.queues import Queue, actions_on, shards_count
+from lowkiq.cli.opening import Answer, answering, who
+from lowkiq.cli.queues import OneQueue, Queue, actions_on, counted, shards_count
 from lowkiq.log import DEFAULT_LEVEL
 from lowkiq.options import ALERT_LIMITS, SETTABLE, parse_live
 from lowkiq.queue.call import redis_time
@@ -42,55 +38,31 @@ node's queues; limits of alerts are for no node. There are:
 """
 
 
+@answering
 def set_options(
-    context: typer.Context,
-    queue: Queue,
-    settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+    app: Lowkiq, queue: Queue, settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")]
+) -> Answer:
     """Sets options of a queue, which its nodes follow while they run."""
-    with opened_app(require or context.obj) as app:
-        values = dict(map(parse_live, settings))
-        actions_on(app, queue).set(who=who(), **_plain(values))
-        _tell("set", len(values), queue, as_json=as_json)
+    values = dict(map(parse_live, settings))
+    actions_on(app, queue).set(who=who(), **_plain(values))
+    return counted("set", len(values), f" for {printable(queue, 200)}")
 
 
-def unset_options(
-    context: typer.Context,
-    queue: Queue,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+@answering
+def unset_options(app: Lowkiq, queue: Queue, names: Annotated[list[str], typer.Argument(metavar="NAME...")]) -> Answer:
     """Has options of a queue be those of the code again."""
-    with opened_app(require or context.obj) as app:
-        count = actions_on(app, queue).unset(*names, who=who())
-        _tell("unset", count, queue, as_json=as_json)
+    count = actions_on(app, queue).unset(*names, who=who())
+    return counted("unset", count, f" for {printable(queue, 200)}")
 
 
-def settings(
-    context: typer.Context,
-    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]")] = None,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+@answering
+def settings(app: Lowkiq, queue: OneQueue = None) -> Answer:
     """Shows which options of queues are set, by whom and since when, beside those of the code."""
-    with opened_app(require or context.obj) as app:
-        if queue is not None:
-            shards_count(app, queue)
-        live = read_live(app.caller, app.settings.namespace)
-        shown = {name: live[name] for name in sorted(live) if queue in {None, name}}
-        if as_json:
-            typer.echo(msgspec.json.encode(shown).decode())
-        elif shown:
-            tables.show(_table(app, shown))
-        else:
-            typer.echo("nothing is set: all is as the code says")
-
-
-def _tell(done: str, count: int, queue: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps({done: count}) if as_json else f"{count} {done} for {printable(queue, 200)}")
+    if queue is not None:
+        shards_count(app, queue)
+    live = read_live(app.caller, app.settings.namespace)
+    shown = {name: live[name] for name in sorted(live) if queue in {None, name}}
+    return Answer(shown, _table(app, shown) if shown else "nothing is set: all is as the code says")
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,29 +1,60 @@
-"""Commands on single nodes, and `incidents`."""
+"""Commands on single nodes, `owners` of shards, and `incidents`."""
 
 from __future__ import annotations
 
-import datetime
-import getpass
-import json
-import os
-import socket
 import time
 from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 import typer
+from rich.markup import escape
+from rich.table import Column, Table
 
 from lowkiq import Lowkiq, SettingsError, clock
 from lowkiq.admin.alerts.noted import INCIDENTS
 from lowkiq.admin.beats.dumps import read_dump
 from lowkiq.admin.beats.hands import HANDS, HandName, HandRequest, ask, read_hand
-from lowkiq.admin.beats.health import forget, read_gone
-from lowkiq.admin.past.incidents import NewIncident, read_incidents, try_to_note
-from lowkiq.admin.words import age, listed, plural, printable
-from lowkiq.cli.opening import AsJson, Require, fail, opened_app
+from lowkiq.admin.beats.health import forget, read_gone, read_health
+from lowkiq.admin.beats.members import read_placements
+from lowkiq.admin.beats.owners import owners_of
+from lowkiq.admin.metrics import read_layouts, read_shards
+from lowkiq.admin.past.incidents import Incident, NewIncident, read_incidents, try_to_note
+from lowkiq.admin.words import age, listed, moment, plural, printable
+from lowkiq.cli.opening import Answer, answering, fail, who
+from lowkiq.cli.queues import OneQueue, shards_count
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short, unknown_option
+from lowkiq.queue.call import redis_time
+from lowkiq.queue.shard import shards_of
+
+OWNERS_EPILOG = """\b
+Examples:
+  lowkiq owners                                          the shards of all queues
+  lowkiq owners OrderSync
+  lowkiq owners OrderSync --json | jq -r '.[] | select(.why != "share") | .says'
+  lowkiq incidents --kind moved                          what has moved, between whom and why
+"""
+
+
+@answering
+def owners(app: Lowkiq, queue: OneQueue = None) -> Answer:
+    """Which node has each shard, which is to have it, and why: by leases, and by what nodes say of themselves."""
+    caller, namespace = app.caller, app.settings.namespace
+    if queue is not None:
+        shards_count(app, queue)  # there must be one
+    layouts = {name: layout for name, layout in read_layouts(caller, namespace).items() if queue in {None, name}}
+    shards = read_shards(caller, shards_of(namespace, layouts))
+    nodes, placements = read_health(caller, namespace), read_placements(caller, namespace)
+    found = owners_of(nodes, shards, placements, redis_time(caller))
+    names = "queue", Column("shard", justify="right"), "owner", "goes to", "why"
+    table = Table(*names, title="Owners")
+    for row in found:
+        target = str(row.target) if row.target and row.target != row.owner else ""
+        texts = str(row.owner or "nobody"), target, row.says
+        table.add_row(escape(printable(row.queue, None)), str(row.shard), *map(escape, texts))
+    return Answer(found, table)
+
 
 NODES_EPILOG = """\b
 Examples:
@@ -56,25 +87,17 @@ Wait = Annotated[bool, typer.Option("--wait", help="Until the node has done it; 
 def _asking(action: HandName) -> Callable[..., None]:
     """The command that asks for it."""
 
-    def command(
-        context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
-    ) -> None:
-        with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
-            request = ask(app.caller, app.settings.namespace, _find(app, node), action, who())
-            how = "" if wait else " (--wait tells the outcome)"
-            typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
-            if wait:
-                request = _await(app, request)
-            dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
-            if as_json:
-                text = {"text": dumped[1]} if dumped else {}
-                typer.echo(msgspec.json.encode(msgspec.structs.asdict(request) | text).decode())
-            elif dumped:
-                typer.echo(dumped[1])
-            if wait and request.state != "done":
-                raise typer.Exit(ExitCode.FAILED)
+    def command(app: Lowkiq, node: Name, wait: Wait = False, as_json: bool = False) -> Answer:
+        request = ask(app.caller, app.settings.namespace, _find(app, node), action, who())
+        how = "" if wait else " (--wait tells the outcome)"
+        typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
+        if wait:
+            request = _await(app, request)
+        dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
+        text = {"text": dumped[1]} if dumped else {}
+        return Answer(msgspec.structs.asdict(request) | text, text.values(), not wait or request.state == "done")
 
-    return command
+    return answering(command)
 
 
 for _action, _hand in HANDS.items():
@@ -82,67 +105,49 @@ for _action, _hand in HANDS.items():
 
 
 @nodes.command("forget")
+@answering
 def forget_machine(
-    context: typer.Context,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="As the alert names it.")],
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+    app: Lowkiq, host: Annotated[str, typer.Argument(metavar="HOST", help="As the alert names it.")]
+) -> Answer:
     """Forgets the nodes of a machine that went away without saying goodbye, so that no alert tells of them any more."""
-    with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
-        caller, namespace = app.caller, app.settings.namespace
-        gone = read_gone(caller, namespace)
-        found = [node for node in gone if host in {node.host, node.node, printable(node.host, 60)}]
-        if not found:
-            known = listed(sorted({printable(node.host, 60) for node in gone})) or "none"
-            raise SettingsError(f"no node of {short(host)} has gone without a goodbye within a day: of {known}")
-        for node in found:
-            forget(caller, namespace, node.node)
-        are = "is" if len(found) == 1 else "are"
-        says = f"{plural(len(found), 'node')} of {printable(found[0].host, 60)} {are} forgotten"
-        key = f"forget:{found[0].node}"
-        new = NewIncident(key=key, kind="forget", severity="note", says=says, host=found[0].host, who=who())
-        try_to_note(caller, namespace, new)
-        typer.echo(json.dumps({"forgotten": len(found)}) if as_json else says)
+    caller, namespace = app.caller, app.settings.namespace
+    gone = read_gone(caller, namespace)
+    found = [node for node in gone if host in {node.host, node.node, printable(node.host, 60)}]
+    if not found:
+        known = listed(sorted({printable(node.host, 60) for node in gone})) or "none"
+        raise SettingsError(f"no node of {short(host)} has gone without a goodbye within a day: of {known}")
+    for node in found:
+        forget(caller, namespace, node.node)
+    are = "is" if len(found) == 1 else "are"
+    says = f"{plural(len(found), 'node')} of {printable(found[0].host, 60)} {are} forgotten"
+    key = f"forget:{found[0].node}"
+    new = NewIncident(key=key, kind="forget", severity="note", says=says, host=found[0].host, who=who())
+    try_to_note(caller, namespace, new)
+    return Answer({"forgotten": len(found)}, says)
 
 
+@answering
 def incidents(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Annotated[str | None, typer.Option(metavar="QUEUE")] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     kind: Annotated[str | None, typer.Option(help=f"{listed(INCIDENTS)}.")] = None,
     by: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Who did it: a part of the name.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 50,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """What happened to nodes and queues, and what people did, for 30 days, the newest first."""
-    with opened_app(require or context.obj) as app:
-        if kind is not None and kind not in INCIDENTS:
-            raise unknown_option("kind of incident", kind, INCIDENTS)
-        found = read_incidents(
-            app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, who=by, limit=limit
-        )
-        if as_json:
-            typer.echo(msgspec.json.encode(found).decode())
-            return
-        if not found:
-            typer.echo(
-                "no such incident within 30 days" if queue or node or kind or by else "no incident within 30 days"
-            )
-        for row in found:
-            ends = " (it goes on)" if row.goes_on else f" (for {age(row.until - row.at)})" if row.until else ""
-            who = f", by {printable(row.who, 80)}" if row.who else ""
-            where = f" [{printable(row.node or row.host, 80)}]" if row.node or row.host else ""
-            typer.echo(f"{_moment(row.at)}  {printable(row.kind, 40)}: {printable(row.says, 500)}{ends}{who}{where}")
+    if kind is not None and kind not in INCIDENTS:
+        raise unknown_option("kind of incident", kind, INCIDENTS)
+    found = read_incidents(app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, who=by, limit=limit)
+    none = f"no {'such ' if queue or node or kind or by else ''}incident within 30 days"
+    return Answer(found, [*map(_line, found)] or none)
 
 
-def who() -> str:
-    """The person at the command line."""
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (OSError, KeyError):  # a container's user may have no name
-        return f"user {os.getuid()}@{socket.gethostname()}"
+def _line(row: Incident) -> str:
+    ends = " (it goes on)" if row.goes_on else f" (for {age(row.until - row.at)})" if row.until else ""
+    who = f", by {printable(row.who, 80)}" if row.who else ""
+    where = f" [{printable(row.node or row.host, 80)}]" if row.node or row.host else ""
+    return f"{moment(row.at)}  {printable(row.kind, 40)}: {printable(row.says, 500)}{ends}{who}{where}"
 
 
 def _find(app: Lowkiq, name: str) -> str:
@@ -169,10 +174,3 @@ def _await(app: Lowkiq, request: HandRequest) -> HandRequest:
         if clock.monotonic() > deadline:
             fail(f"it was not done within {AWAITED:.0f} s; lowkiq incidents tells what happens", ExitCode.FAILED)
         time.sleep(LOOK_INTERVAL)
-
-
-def _moment(at: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):  # anybody may have written it
-        return f"{at:g}"

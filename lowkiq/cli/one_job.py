@@ -17,8 +17,8 @@ from lowkiq.admin.why.reasons import Reason
 from lowkiq.admin.words import age, moment, plural, printable
 from lowkiq.cli import tables
 from lowkiq.cli.find import previews_of, reasons_of
-from lowkiq.cli.opening import AsJson, Require, fail, opened_app
-from lowkiq.cli.queues import Queue, actions_on, shards_count, with_ids
+from lowkiq.cli.opening import Answer, answering, fail
+from lowkiq.cli.queues import Id, Queue, actions_on, queries_of, shards_count, with_ids
 from lowkiq.codec import encodable, error_text
 from lowkiq.environment import ExitCode
 from lowkiq.errors import InvalidJob, LowkiqError, short
@@ -26,8 +26,6 @@ from lowkiq.worker import Worker
 
 if TYPE_CHECKING:
     from lowkiq.testing import Outcome
-
-Id = Annotated[str, typer.Argument(metavar="ID")]
 
 PERFORM_EPILOG: Final = """\b
 Examples:
@@ -43,89 +41,75 @@ that moment is refused; hold a queued one first (lowkiq hold), or a node may sta
 PLACES: Final = ("morgue", "queue")
 
 
-def job(context: typer.Context, queue: Queue, id: Id, require: Require = None, as_json: AsJson = False) -> None:
+@answering
+def job(app: Lowkiq, queue: Queue, id: Id) -> Answer:
     """Tells the story of a job: where it is and why, what it carries, its error. Exits with 1 if there is none."""
-    with opened_app(require or context.obj) as app:
-        places = with_ids(lambda ids: previews_of(app, queue).job(*ids), [id])
-        reasons = reasons_of(app, [FoundJob(queue, place) for place in places])
-        history = with_ids(lambda ids: app.queries(queue, shards_count(app, queue)).history(*ids), [id])
-        told = [(f"{event.kind}", event.at, event.node, event.detail) for event in history]
-        if as_json:
-            rows = [_row(queue, place, reason) for place, reason in zip(places, reasons, strict=True)]
-            events = [dict(zip(("kind", "at", "node", "detail"), event, strict=True)) for event in told]
-            typer.echo(json.dumps({"queue": queue, "id": encodable(id), "places": rows, "history": events}))
-        else:
-            for place, reason in zip(places, reasons, strict=True):
-                for line in _lines(place, reason):
-                    typer.echo(line)
-            for kind, at, node, detail in told:
-                typer.echo("  ".join(printable(word, 200) for word in (moment(at), kind, node, detail) if word))
-        if not places:
-            fail(f"no job {short(id)} in {queue}: {GONE}", ExitCode.FAILED)
+    places = with_ids(lambda ids: previews_of(app, queue).job(*ids), [id])
+    reasons = reasons_of(app, [FoundJob(queue, place) for place in places])
+    history = with_ids(lambda ids: queries_of(app, queue).history(*ids), [id])
+    told = [(f"{event.kind}", event.at, event.node, event.detail) for event in history]
+    rows = [_row(queue, place, reason) for place, reason in zip(places, reasons, strict=True)]
+    events = [dict(zip(("kind", "at", "node", "detail"), event, strict=True)) for event in told]
+    lines = [line for place, reason in zip(places, reasons, strict=True) for line in _lines(place, reason)]
+    for kind, at, node, detail in told:
+        lines.append("  ".join(printable(word, 200) for word in (moment(at), kind, node, detail) if word))
+    if not places:
+        typer.echo(f"lowkiq: no job {short(id)} in {queue}: {GONE}", err=True)
+    return Answer({"queue": queue, "id": encodable(id), "places": rows, "history": events}, lines, bool(places))
 
 
+@answering
 def push(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     id: Id,
     payload: Annotated[str, typer.Argument(metavar="JSON", help="Its payload.")] = '""',
     delay: Annotated[float, typer.Option(min=0, help="Seconds until it is due.")] = 0.0,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="May be given again.")] = None,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Pushes a job, as the application would: it needs that (-r), whose worker checks the payload."""
-    with opened_app(require or context.obj) as app:
-        worker = _worker(app, queue, "push to it")
-        try:
-            value = json.loads(payload)
-        except ValueError as error:
-            raise SettingsError(f"{short(payload)} is no JSON ({error}): quote it, such as '{{\"a\": 1}}'") from error
-        with contextlib.suppress(Exception):  # of a type of the application's own; else the push says what is wrong
-            value = worker.codec.load(payload.encode())
-        options = ({"delay": delay} if delay else {}) | ({"tags": tags} if tags else {})
-        try:
-            pushed = app.push(worker, [{"id": id, "payload": value, **options}])  # type: ignore[typeddict-item]
-        except InvalidJob as error:
-            raise SettingsError(str(error)) from error
-        as_words = "joined the payloads that are queued" if pushed.merged else "pushed"
-        typer.echo(json.dumps(pushed._asdict()) if as_json else f"{printable(id, 200)} {as_words}")
+    worker = _worker(app, queue, "push to it")
+    try:
+        value = json.loads(payload)
+    except ValueError as error:
+        raise SettingsError(f"{short(payload)} is no JSON ({error}): quote it, such as '{{\"a\": 1}}'") from error
+    with contextlib.suppress(Exception):  # of a type of the application's own; else the push says what is wrong
+        value = worker.codec.load(payload.encode())
+    options = ({"delay": delay} if delay else {}) | ({"tags": tags} if tags else {})
+    try:
+        pushed = app.push(worker, [{"id": id, "payload": value, **options}])  # type: ignore[typeddict-item]
+    except InvalidJob as error:
+        raise SettingsError(str(error)) from error
+    as_words = "joined the payloads that are queued" if pushed.merged else "pushed"
+    return Answer(pushed._asdict(), f"{printable(id, 200)} {as_words}")
 
 
+@answering
 def perform(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     id: Id,
     pushes: Annotated[bool, typer.Option("--push", help="Send what it pushes.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete it in Redis once it is done here.")] = False,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Runs a job here, in the foreground, that is dead or queued. Exits with 1 if it fails."""
     from lowkiq.testing import fake  # noqa: PLC0415 (here, and below: other commands do without)
     from lowkiq.testing import perform as run  # noqa: PLC0415
 
-    with opened_app(require or context.obj) as app:
-        worker = _worker(app, queue, "run its jobs")
-        place = with_ids(lambda ids: _whole(app, queue, *ids), [id])
-        try:
-            payloads = [worker.codec.load(payload.data) for payload in place.payloads]
-        except Exception as error:  # noqa: BLE001 (load_payload is the user's)
-            fail(f"a payload of job {short(id)} can't be loaded: {error_text(error)}", ExitCode.FAILED)
-        if place.where == "queue" and not (place.is_held or place.is_blocked):
-            typer.echo("lowkiq: it is queued, so a node may run it meanwhile: hold it first if it must not", err=True)
-        attempt = max(place.retry_count, -1) + 2
-        with contextlib.nullcontext() if pushes else fake(app) as jobs:
-            outcome = run(worker, id, payloads, attempt=attempt, tags=place.tags)
-            kept = 0 if jobs is None else sum(len(jobs.pushed(one)) for one in app.workers.values())
-        deleted = _delete(app, queue, place) if delete and outcome.done else 0
-        if as_json:
-            typer.echo(json.dumps(_told_as_json(outcome, kept, deleted)))
-        else:
-            for line in _told(outcome, kept, deleted):
-                typer.echo(line)
-    if not outcome.done:
-        raise typer.Exit(ExitCode.FAILED)
+    worker = _worker(app, queue, "run its jobs")
+    place = with_ids(lambda ids: _whole(app, queue, *ids), [id])
+    try:
+        payloads = [worker.codec.load(payload.data) for payload in place.payloads]
+    except Exception as error:  # noqa: BLE001 (load_payload is the user's)
+        fail(f"a payload of job {short(id)} can't be loaded: {error_text(error)}", ExitCode.FAILED)
+    if place.where == "queue" and not (place.is_held or place.is_blocked):
+        typer.echo("lowkiq: it is queued, so a node may run it meanwhile: hold it first if it must not", err=True)
+    attempt = max(place.retry_count, -1) + 2
+    with contextlib.nullcontext() if pushes else fake(app) as jobs:
+        outcome = run(worker, id, payloads, attempt=attempt, tags=place.tags)
+        kept = 0 if jobs is None else sum(len(jobs.pushed(one)) for one in app.workers.values())
+    deleted = _delete(app, queue, place) if delete and outcome.done else 0
+    return Answer(_told_as_json(outcome, kept, deleted), _told(outcome, kept, deleted), outcome.done)
 
 
 def _delete(app: Lowkiq, queue: str, place: JobPreview) -> int:

@@ -1,15 +1,24 @@
-"""Opens the application that a command names. An error is one line, and an exit code."""
+"""What commands share: the application that they name, and how they answer. An error is one line, and an exit code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import getpass
+import inspect
+import json
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 
+import msgspec
 import typer
 from redis.exceptions import RedisError
+from rich.table import Table
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
+from lowkiq.cli import tables
 from lowkiq.environment import ExitCode, code_of_import
 from lowkiq.errors import UnknownQueue, import_refusal
 from lowkiq.importing import load_app
@@ -20,6 +29,61 @@ from lowkiq.transport.errors import explained
 _WHICH = "The application, or its file; the current directory is importable."
 Require = Annotated[str | None, typer.Option("-r", "--require", "--app", metavar="MODULE[:ATTR]", help=_WHICH)]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+class Answer(NamedTuple):
+    """What a command has found or done."""
+
+    #: For programs: whatever JSON can hold.
+    data: Any
+    #: For people. Lines, or tables, that come one by one are only made for them.
+    shown: str | Table | Iterable[str | Table]
+    #: False: the command exits with 1.
+    is_well: bool = True
+
+
+def answering(act: Callable[..., Answer | None]) -> Callable[..., None]:
+    """
+    Makes a command of a function that is given the application, and then what the command line says: it has the options
+    -r and --json as well, and prints the answer. None: there is nothing to print.
+    """
+    hints = get_type_hints(act, include_extras=True)
+    _, *own = inspect.signature(act).parameters.values()
+    takes_json = any(one.name == "as_json" for one in own)
+    parameters = [
+        _parameter("context", typer.Context),
+        *(one.replace(annotation=hints[one.name]) for one in own if one.name != "as_json"),
+        _parameter("require", Require, None),
+        _parameter("as_json", AsJson, False),
+    ]
+
+    @functools.wraps(act)
+    def command(context: typer.Context, require: str | None = None, as_json: bool = False, **given: Any) -> None:
+        with opened_app(require or context.obj) as app:
+            answer = act(app, **given, **({"as_json": as_json} if takes_json else {}))
+            if answer is None:
+                return
+            if as_json:
+                typer.echo(as_text(answer.data))
+            else:
+                shown = answer.shown
+                for one in [shown] if isinstance(shown, str | Table) else shown:
+                    tables.show(one) if isinstance(one, Table) else typer.echo(one)
+        if not answer.is_well:
+            raise typer.Exit(ExitCode.FAILED)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def as_text(data: Any) -> str:
+    """What a program is told."""
+    return json.dumps(msgspec.to_builtins(data))
+
+
+def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
 
 
 @contextmanager
@@ -56,3 +120,11 @@ def clear_errors() -> Iterator[None]:
 def fail(message: str, code: int) -> NoReturn:
     typer.echo(f"lowkiq: {message}", err=True)
     raise typer.Exit(code)
+
+
+def who() -> str:
+    """The person at the command line."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a container's user may have no name
+        return f"user {os.getuid()}@{socket.gethostname()}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,12 +14,9 @@ from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin.pauses import by_whom
 from lowkiq.admin.recurring import RecurringJob
 from lowkiq.admin.words import age, printable
-from lowkiq.cli.nodes import who
-from lowkiq.cli.opening import AsJson, Require, opened_app
-from lowkiq.cli.queues import Queue
-from lowkiq.cli.tables import show
+from lowkiq.cli.opening import Answer, answering, who
+from lowkiq.cli.queues import Id, OneQueue, Queue
 from lowkiq.codec import encodable
-from lowkiq.environment import ExitCode
 from lowkiq.queue.call import redis_time
 from lowkiq.recurrence import BACKLOG
 
@@ -45,32 +40,25 @@ recurring = typer.Typer(
     no_args_is_help=True, help="Jobs that recur.", rich_markup_mode=None, epilog=EPILOG
 )  # fmt: skip
 
-Id = Annotated[str, typer.Argument(metavar="ID")]
-
 
 @recurring.command("list")
+@answering
 def list_(
-    context: typer.Context,
-    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", show_default=False)] = None,
+    app: Lowkiq,
+    queue: OneQueue = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="So many at most; JSON has all.")] = 200,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Lists the jobs that recur, of one queue or of all, those that fire next first, and those that are paused last."""
-    with opened_app(require or context.obj) as app:
-        found = app.recurring.list(queue)
-        if as_json:
-            typer.echo(msgspec.json.encode([_row(job) for job in found]).decode())
-        elif found:
-            more = [f"{len(found):,} recur: raise --limit to see more"] if len(found) > limit else []
-            show(_table(found[:limit], redis_time(app.caller)), *more)
-        else:
-            typer.echo("nothing recurs")
+    found = app.recurring.list(queue)
+    more = [f"{len(found):,} recur: raise --limit to see more"] if len(found) > limit else []
+    rows = [_row(job) for job in found]
+    return Answer(rows, [_table(found[:limit], redis_time(app.caller)), *more] if found else "nothing recurs")
 
 
 @recurring.command("set", epilog=SET_EPILOG)
+@answering
 def set_(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     id: Id,
     every: Annotated[str, typer.Argument(metavar="EVERY", help='Seconds, "15m", or the fields of cron.')],
@@ -79,71 +67,51 @@ def set_(
     tz: Annotated[str | None, typer.Option(help="Of the fields of cron: UTC by default.", show_default=False)] = None,
     missed: Annotated[str, typer.Option(help="What becomes of times that passed: merge, all or skip.")] = "merge",
     backlog: Annotated[int, typer.Option(help="How many are made up for with --missed all.")] = BACKLOG,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Has a job recur, or changes one that does."""
-    with opened_app(require or context.obj) as app:
-        options: dict[str, Any] = {"offset": offset, "tz": tz, "missed": missed, "backlog": backlog, "who": who()}
-        app.recurring.set(queue, id, every, payload=_loaded(payload), **options)
-        (job,) = (job for job in app.recurring.list(queue) if job.id == id)
-        told = f"{_name(queue, id)} is now {job.rule.words}{_next(job, redis_time(app.caller))}"
-        typer.echo(msgspec.json.encode(_row(job)).decode() if as_json else told)
+    options: dict[str, Any] = {"offset": offset, "tz": tz, "missed": missed, "backlog": backlog, "who": who()}
+    app.recurring.set(queue, id, every, payload=_loaded(payload), **options)
+    (job,) = (job for job in app.recurring.list(queue) if job.id == id)
+    return Answer(_row(job), f"{_name(queue, id)} is now {job.rule.words}{_next(job, redis_time(app.caller))}")
 
 
 @recurring.command()
+@answering
 def pause(
-    context: typer.Context,
+    app: Lowkiq,
     queue: Queue,
     id: Id,
     reason: Annotated[str, typer.Argument(metavar="[REASON]", show_default=False)] = "",
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Has a job not recur until it is resumed."""
-    act = partial(_act, context, require, queue, id, as_json=as_json)
-    act(lambda app: app.recurring.pause(queue, id, reason, who=who()), "is paused")
+    return _done(queue, id, "is paused", app.recurring.pause(queue, id, reason, who=who()))
 
 
 @recurring.command()
-def resume(context: typer.Context, queue: Queue, id: Id, require: Require = None, as_json: AsJson = False) -> None:
+@answering
+def resume(app: Lowkiq, queue: Queue, id: Id) -> Answer:
     """Has a paused one recur again, from its next time on."""
-    act = partial(_act, context, require, queue, id, as_json=as_json)
-    act(lambda app: app.recurring.resume(queue, id, who=who()), "recurs again")
+    return _done(queue, id, "recurs again", app.recurring.resume(queue, id, who=who()))
 
 
 @recurring.command()
-def remove(context: typer.Context, queue: Queue, id: Id, require: Require = None, as_json: AsJson = False) -> None:
+@answering
+def remove(app: Lowkiq, queue: Queue, id: Id) -> Answer:
     """Has a job recur no more. One of the code stays away until the code says something else of it."""
-    act = partial(_act, context, require, queue, id, as_json=as_json)
-    act(lambda app: app.recurring.remove(queue, id, who=who()), "recurs no more")
+    return _done(queue, id, "recurs no more", app.recurring.remove(queue, id, who=who()))
 
 
 @recurring.command()
-def run_now(context: typer.Context, queue: Queue, id: Id, require: Require = None, as_json: AsJson = False) -> None:
+@answering
+def run_now(app: Lowkiq, queue: Queue, id: Id) -> Answer:
     """Pushes a job that recurs once more, now. It takes the application."""
-    with opened_app(require or context.obj) as app:
-        app.recurring.run_now(queue, id, who=who())
-    done = f"{_name(queue, id)} is due now; its times stay as they are"
-    typer.echo(json.dumps({"done": True}) if as_json else done)
+    app.recurring.run_now(queue, id, who=who())
+    return _done(queue, id, "is due now; its times stay as they are", True)
 
 
-def _act(
-    context: typer.Context,
-    require: str | None,
-    queue: str,
-    id: str,
-    act: Callable[[Lowkiq], bool],
-    done: str,
-    *,
-    as_json: bool,
-) -> None:
-    with opened_app(require or context.obj) as app:
-        is_done = act(app)
-    told = f"{_name(queue, id)} {done}" if is_done else f"{_name(queue, id)}: nothing to change"
-    typer.echo(json.dumps({"done": is_done}) if as_json else told)
-    if not is_done:
-        raise typer.Exit(ExitCode.FAILED)
+def _done(queue: str, id: str, what: str, is_done: bool) -> Answer:
+    told = f" {what}" if is_done else ": nothing to change"
+    return Answer({"done": is_done}, f"{_name(queue, id)}{told}", is_done)
 
 
 def _loaded(payload: str | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +25,7 @@ from lowkiq.admin.metrics import QueueMetrics, total
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.past.statistics import Statistics
 from lowkiq.admin.why.reasons import Reason
-from lowkiq.admin.words import age, printable, seconds, short_seconds
+from lowkiq.admin.words import age, date_of, printable, seconds, short_seconds
 from lowkiq.codec import encodable
 from lowkiq.failure import main_line
 from lowkiq.job import Job
@@ -82,17 +82,15 @@ def _texts(column: Column) -> list[str]:
     return [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
 
 
-def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
-    """Prints a line an alert, with how bad it is and since when it lasts; `otherwise`, if there is none."""
+def of_alerts(alerts: Sequence[Alert], caller: Caller) -> Iterator[str]:
+    """A line an alert, with how bad it is and since when it lasts, and one of what to do."""
     now = redis_time(caller) if alerts else 0.0
     for alert in alerts:
         lasts = f" (for {age(now - alert.since)})" if alert.since is not None else ""
         seen = f" (seen{by_whom(alert)})" if alert.acknowledged else ""
-        typer.echo(f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}{seen}")
+        yield f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}{seen}"
         if alert.command:
-            typer.echo(f"  → {alert.command}")
-    if not alerts and otherwise:
-        typer.echo(otherwise)
+            yield f"  → {alert.command}"
 
 
 def in_short(metrics: Mapping[str, QueueMetrics], earlier: Mapping[str, Point], now: float) -> Table:
@@ -164,10 +162,8 @@ def summary(job: Job) -> dict[str, Any]:
 
 
 def _moment(at: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):  # anybody may have written it
-        return f"{at:g}"
+    date = date_of(at)
+    return date.isoformat(timespec="seconds") if date else f"{at:g}"
 
 
 def of_failures(queue: str, view: str, found: Groups) -> Table:

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from lowkiq.django.application import Push, get_app
 from lowkiq.job import EncodedJob
-from lowkiq.outbox.together import Waiting, push_together
+from lowkiq.outbox.putting import Waiting, push_together
 from lowkiq.worker import Target
 
 

@@ -18,8 +18,7 @@ from lowkiq.admin.words import printable
 from lowkiq.app import Lowkiq
 from lowkiq.codec import error_text
 from lowkiq.doctor.examination import examine
-from lowkiq.doctor.finding import LEVELS, Finding, Level
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import LEVELS, Finding, Level, Subject
 from lowkiq.errors import AppNotFound, SettingsError
 from lowkiq.importing import load_app
 from lowkiq.version import VERSION

@@ -10,8 +10,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from lowkiq.doctor import machine_checks, node_checks, queue_checks, redis_checks
-from lowkiq.doctor.finding import Check, Finding, note, problem, warning
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Check, Finding, Subject, checks_of, note, problem, warning
 from lowkiq.transport.errors import advice
 
 #: Seconds for all checks of Redis together. One reply may take two (connect.PATIENCE).
@@ -38,10 +37,10 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "queues.unserved": queue_checks.unserved,
     "queues.unowned": queue_checks.unowned,
     "queues.late": queue_checks.late,
-    "queues.failing": queue_checks.failing,
-    "queues.blocked": queue_checks.blocked,
-    "queues.paused": queue_checks.paused,
-    "queues.following": queue_checks.following,
+    "queues.failing": checks_of("failing queue", "growing morgue"),
+    "queues.blocked": checks_of("blocked"),
+    "queues.paused": checks_of("paused", "held"),
+    "queues.following": checks_of("unsent", "recurring", "dependent"),
     "queues.reshards": queue_checks.reshards,
     "queues.settings": queue_checks.settings,
     "queues.limits": queue_checks.limits,

@@ -14,8 +14,7 @@ from typing import Final
 import psutil
 import redis.utils
 
-from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.subject import OTHER_FILES, Subject
+from lowkiq.doctor.subject import OTHER_FILES, Subject, Verdict, note, ok, problem, warning
 from lowkiq.environment import (
     OPEN_TO_OTHERS,
     state_directory,

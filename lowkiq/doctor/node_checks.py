@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from lowkiq.admin.alerts.supervisors import RULES
+from lowkiq.admin.alerts.nodes import RULES
 from lowkiq.admin.words import plural, printable, times
-from lowkiq.doctor.finding import Level, Verdict, note, of_alerts, ok, problem, warning
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Level, Subject, Verdict, note, of_alerts, ok, problem, warning
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
 from lowkiq.version import VERSION
 

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.admin import probes
-from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.alerts.redis import of_unreadable
 from lowkiq.admin.jobs.bulks import read_bulks
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.live import read_live
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.words import age, printable
-from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, problem, warning
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Subject, Verdict, note, of_alert, of_alerts, ok, problem, warning
 from lowkiq.queue import keys
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.keys import Layout
@@ -137,26 +136,6 @@ def late(subject: Subject) -> Iterator[Verdict]:
     yield from alerts
     if served and limit and not is_told:
         yield ok(f"no job with a node is more than {limit:g} s late")
-
-
-def failing(subject: Subject) -> Iterator[Verdict]:
-    """Queues most of whose tries have failed in the last minutes, and those that fill their morgue."""
-    yield from of_alerts(subject, "failing queue", "growing morgue")
-
-
-def blocked(subject: Subject) -> Iterator[Verdict]:
-    """Jobs that have failed too often, and wait for somebody."""
-    yield from of_alerts(subject, "blocked")
-
-
-def paused(subject: Subject) -> Iterator[Verdict]:
-    """Queues that somebody has paused, and ids that somebody holds, and may have forgotten."""
-    yield from of_alerts(subject, "paused", "held")
-
-
-def following(subject: Subject) -> Iterator[Verdict]:
-    """What follows from jobs is sent, what recurs fires, and nothing waits for others for long."""
-    yield from of_alerts(subject, "unsent", "recurring", "dependent")
 
 
 def reshards(subject: Subject) -> Iterator[Verdict]:

@@ -12,8 +12,7 @@ from lowkiq import clock
 from lowkiq.admin import probes
 from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.redis import CONFIG, alerts_of_redis
-from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Subject, Verdict, note, of_alert, ok, problem, warning
 from lowkiq.transport.connect import server_name
 from lowkiq.transport.errors import UNREACHABLE, advice
 

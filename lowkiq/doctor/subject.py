@@ -1,10 +1,12 @@
-"""Subject: an application with its Redis and environment, read once and shared by all checks."""
+"""Subject: an application with its Redis and environment, read once and shared by all checks; and what these find."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from lowkiq.admin import probes
 from lowkiq.admin.alerts.alert import Alert
@@ -131,3 +133,55 @@ class Subject:
     def connections_of_a_node(self) -> int:
         """Connections that one node may open to Redis: its own, and those for pushing."""
         return connections_of_node(self.settings.threads_per_node) + self.settings.client_pool_size
+
+
+Level = Literal["ok", "note", "warning", "problem"]
+
+#: The gravest first, as people read them.
+LEVELS: Final[tuple[Level, ...]] = ("problem", "warning", "note", "ok")
+
+
+class Verdict(NamedTuple):
+    """The answer of a check; `do` is for warnings and problems."""
+
+    level: Level
+    says: str
+    do: str | None = None
+
+
+#: It is as it should be.
+ok: Final = partial(Verdict, "ok")
+#: Good to know, and nothing to do.
+note: Final = partial(Verdict, "note")
+#: It works, but not as well or as safely as it could.
+warning: Final = partial(Verdict, "warning")
+#: Jobs are not accepted, not run, or in danger.
+problem: Final = partial(Verdict, "problem")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A verdict under the name of its check."""
+
+    check: str
+    level: Level
+    says: str
+    do: str | None
+
+
+#: Examines one thing. No verdict means that there was nothing to examine.
+Check = Callable[[Subject], Iterable[Verdict]]
+
+
+def of_alert(alert: Alert, since: str = "", level: Level | None = None) -> Verdict:
+    """An alert as a problem or a warning, if it is not to be of another level."""
+    return Verdict(level or ("problem" if alert.severity == "bad" else "warning"), f"{alert.says}{since}", alert.do)
+
+
+def checks_of(*kinds: str) -> Check:
+    """The check whose findings are the alerts of these kinds."""
+    return lambda subject: of_alerts(subject, *kinds)
+
+
+def of_alerts(subject: Subject, *kinds: str, level: Level | None = None) -> list[Verdict]:
+    """The alerts of these kinds, with since when they have lasted."""
+    return [of_alert(alert, subject.since(alert), level) for alert in subject.alerts if alert.kind in kinds]

@@ -5,7 +5,6 @@ Needs the extra `fastapi`.
 A push needs nothing of this: `await OrderSync.aperform_async([…])`.
 """
 
-from lowkiq.fastapi.lifespans import lifespan
-from lowkiq.fastapi.views import guarded_view, view_router
+from lowkiq.fastapi.views import guarded_view, lifespan, view_router
 
 __all__ = ["guarded_view", "lifespan", "view_router"]

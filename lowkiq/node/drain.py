@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.admin.beats.fostering import ask_to_foster
+from lowkiq.admin.beats.members import ask_to_foster
 from lowkiq.admin.metrics import ShardMetrics, read_shards
 from lowkiq.handlers.stop import Stop
 from lowkiq.log import get_logger

@@ -12,6 +12,7 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.options import LIVE, LOG_LEVELS
+from lowkiq.queue.call import grouped
 
 logger = get_logger()
 
@@ -44,9 +45,7 @@ class LiveSettings:
 
     def follow(self, leases: Iterable[Lease]) -> None:
         """Tells these from here on."""
-        self._leases: dict[str, list[Lease]] = {}
-        for lease in leases:
-            self._leases.setdefault(lease.shard.queue, []).append(lease)
+        self._leases = grouped((lease.shard.queue, lease) for lease in leases)
 
     def __call__(self) -> None:
         """Raises RedisError."""

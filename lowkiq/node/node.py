@@ -16,7 +16,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from lowkiq import clock, telemetry
-from lowkiq.admin.beats.fostering import FOSTER
+from lowkiq.admin.beats.members import FOSTER
 from lowkiq.app import Lowkiq
 from lowkiq.codec import error_text
 from lowkiq.environment import ExitCode, state_directory

@@ -14,6 +14,7 @@ from lowkiq.app import Lowkiq
 from lowkiq.errors import Moved, OtherLayout, SettingsError, UsageError, unknown_option
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.importing import workers_nearby
 from lowkiq.log import get_logger
 from lowkiq.node.counts.incident_notes import IncidentNotes
 from lowkiq.node.counts.times import NodeTimes
@@ -28,7 +29,6 @@ from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
 from lowkiq.shared_page import DeadNode, SharedPage
-from lowkiq.suggesting import workers_nearby
 from lowkiq.transport.errors import advice
 from lowkiq.worker import Worker
 

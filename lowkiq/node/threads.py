@@ -22,8 +22,7 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.schedulers import OWN, Lag, Watched
-from lowkiq.node.suspects.suspect_performer import SuspectPerformer
-from lowkiq.node.suspects.trials import Trials
+from lowkiq.node.suspects.trials import SuspectPerformer, Trials
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue import keys

@@ -5,12 +5,11 @@ relay pushes them: each at least once, and those of a job id in the order of the
 `lowkiq.sqlalchemy` has the table for SQLAlchemy. For another library, write an `OutboxStore`, and put with `put`.
 """
 
-from lowkiq.outbox.locks import advisory_key, file_lock
 from lowkiq.outbox.putting import aput, put
 from lowkiq.outbox.relay import Relay, settle
 from lowkiq.outbox.rows import FIRST_SCORE, NewRow, Row, UnreadableRow
 from lowkiq.outbox.sending import Outcome, send
-from lowkiq.outbox.store import OutboxStore, Turn
+from lowkiq.outbox.store import OutboxStore, Turn, advisory_key, file_lock
 
 __all__ = [
     "FIRST_SCORE",

@@ -1,18 +1,60 @@
-"""Putting jobs into an outbox: validated as a push validates them, before anything is written."""
+"""
+Putting jobs into an outbox: validated as a push validates them, before anything is written. Without
+an outbox, jobs are pushed together once a transaction has committed.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
+from lowkiq import clock
 from lowkiq.app import Lowkiq, listed, require_sync
-from lowkiq.errors import SettingsError, short
+from lowkiq.errors import LowkiqError, PushFailed, SettingsError, short
+from lowkiq.handlers.retries import loggable
 from lowkiq.hooks import wrap
 from lowkiq.job import NewJob, Pushed
+from lowkiq.log import get_logger
 from lowkiq.outbox.rows import NewRow, rows_of
 from lowkiq.types.variables import P
 from lowkiq.worker import Target, Worker, worker_of
+
+logger = get_logger()
+
+
+class Waiting(NamedTuple):
+    """What waits for the commit to be pushed to one queue."""
+
+    queue: str
+    ids: Sequence[str]
+    push: Callable[[], object]
+
+
+def push_together(waiting: Iterable[Waiting], push_timeout: float) -> None:
+    """
+    Pushes to each of these queues. One that fails keeps no other from its turn, unless it has taken `push_timeout`
+    seconds by then: the caller is not to wait for each. Raises the first failure, with a note for each further one; the
+    log names the jobs, whose change is committed already.
+    """
+    began, failed = clock.monotonic(), list[LowkiqError]()
+    for queue, ids, push in waiting:
+        try:
+            if failed and clock.monotonic() - began >= push_timeout:
+                raise PushFailed(f"not tried, as Redis has not answered within {push_timeout:g} s")
+            push()
+        except LowkiqError as error:
+            failed.append(error)
+            if len(failed) > 1:
+                failed[0].add_note(f"nor was all pushed to queue {queue}: {error}")
+            logger.error(
+                "not_pushed", queue=queue, jobs=len(ids), ids=loggable(ids), error=str(error)[:300],
+                advice="their transaction has committed, so push them again; an outbox does so by itself",
+            )  # fmt: skip
+    if failed:
+        raise failed[0]
+
 
 #: A push into an outbox as client middlewares see it: nothing is in Redis yet.
 _PUT = Pushed(0, 0)

@@ -15,14 +15,12 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.job import Pushed
-from lowkiq.queue.awaited_push import STEP, AwaitedPush, Encode
-from lowkiq.queue.breath import Breath
+from lowkiq.queue.awaited_push import STEP, AwaitedPush, Breath, Encode, UsualWay
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.push import PUSHES_AT_ONCE, Producer
 from lowkiq.queue.push_calls import MAX_PUSH_BYTES, Jobs, push_apart_call, push_call
 from lowkiq.queue.senders import Sender, Stamp
 from lowkiq.queue.shard import Shard
-from lowkiq.queue.usual_way import UsualWay
 from lowkiq.transport.nonblocking import NonBlocking
 from lowkiq.transport.patience import FIRST_TRY
 

@@ -1,8 +1,9 @@
-"""AwaitedPush: a push on its way, whose maker awaits what becomes of it."""
+"""AwaitedPush: a push on its way, whose maker awaits its result; and how it is kept from holding up an event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -11,10 +12,59 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.job import EncodedJob, Pushed
-from lowkiq.queue.breath import SLICE, Breath
+from lowkiq.queue.call import Call
 from lowkiq.queue.push import Producer
-from lowkiq.queue.push_calls import Jobs
-from lowkiq.queue.tally import Tally
+from lowkiq.queue.push_calls import Jobs, Tally
+
+
+class UsualWay:
+    """
+    The loop gives it up, a thread sends it: whichever comes first counts. So a push that has failed as "none was sent"
+    is not sent later, however long the thread has waited for the queue to be known, or for its turn.
+    """
+
+    def __init__(self, producer: Producer, calls: Sequence[Call[Any]], until: float) -> None:
+        self._producer, self._calls, self._until = producer, calls, until
+        self._lock = threading.Lock()
+        self._is_given_up = self._is_sent = False
+
+    def run(self) -> tuple[list[Any], bool]:
+        """As Producer.run."""
+        return self._producer.run(self._calls, self._until, self._may_send)
+
+    def give_up(self) -> bool:
+        """Has nothing of it be sent. False: that is too late."""
+        with self._lock:
+            self._is_given_up = not self._is_sent
+            return self._is_given_up
+
+    def _may_send(self) -> bool:
+        with self._lock:
+            self._is_sent = not self._is_given_up
+            return self._is_sent
+
+
+#: Seconds after which the loop has its turn: a fifth of what it may be blocked, for the collector may come by as well.
+SLICE: Final = 0.001
+
+
+class Breath:
+    """Gives the loop its turn whenever a slice of time is over."""
+
+    def __init__(self) -> None:
+        self._until = clock.monotonic() + SLICE
+
+    @property
+    def is_over(self) -> bool:
+        """True when the slice is."""
+        return clock.monotonic() >= self._until
+
+    async def take(self) -> None:
+        """Goes on at once, or after the loop's turn."""
+        if self.is_over:
+            await asyncio.sleep(0)
+            self._until = clock.monotonic() + SLICE
+
 
 #: Jobs, and the number of the first of them → the same validated.
 Encode = Callable[..., list[EncodedJob]]

@@ -33,6 +33,7 @@ from lowkiq.transport.server import Argument, Command, Replicas, Server
 __all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "pairs", "raise_first", "redis_time", "refusal"]
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 #: Shards that one script renews or looks at: ten thousand of them are twenty commands of about a millisecond.
 SHARDS_A_CALL: Final = 500
@@ -229,6 +230,14 @@ def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
+
+
+def grouped(rows: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Each key with its values, in their order."""
+    found: dict[K, list[T]] = {}
+    for key, value in rows:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def pairs(reply: Sequence[Any]) -> list[tuple[bytes, Any]]:

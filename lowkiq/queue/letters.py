@@ -14,10 +14,10 @@ from lowkiq.errors import LowkiqError, Moved
 from lowkiq.job import FULL, KEPT_BYTES, EncodedJob
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller
+from lowkiq.queue.homes import Ways
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.shard import Shard
-from lowkiq.queue.ways import Ways
-from lowkiq.settings import NAME
+from lowkiq.settings import QUEUE_NAME
 
 #: Letters that are read at a time, bytes of them (the last one may exceed these), and letters that a shard receives
 #: at a time: a millisecond of Redis each, so that it is never five, whoever else wants the core.
@@ -64,7 +64,7 @@ class Letter(NamedTuple):
         """Raises ValueError for what is no letter."""
         of, kind, queue, count, *words = split_words(record)
         to = queue.decode()
-        is_one = len(words) == _WORDS.get(kind) and NAME.fullmatch(to) and count.isdigit()
+        is_one = len(words) == _WORDS.get(kind) and QUEUE_NAME.fullmatch(to) and count.isdigit()
         if not is_one or not 1 <= int(count) <= keys.MOST_SHARDS:
             raise ValueError("no letter")
         if kind == b"push":

@@ -16,12 +16,14 @@ from lowkiq import clock
 from lowkiq.errors import BeingResharded, LowkiqError, Moved
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.queue.homes import LOOK, MOST_TIMES, Ways, sent_on
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.push_calls import (
     MAX_SHARDS,
     Jobs,
     Stamped,
+    Tally,
     calls_in_turns,
     head_of_push,
     is_late,
@@ -31,8 +33,6 @@ from lowkiq.queue.push_calls import (
 )
 from lowkiq.queue.senders import Sender, Stamp
 from lowkiq.queue.shard import Shard
-from lowkiq.queue.tally import Tally
-from lowkiq.queue.ways import LOOK, MOST_TIMES, Ways, sent_on
 from lowkiq.settings import Settings
 from lowkiq.transport.patience import Patience
 from lowkiq.transport.server import Connections, Replicas

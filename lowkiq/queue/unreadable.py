@@ -62,6 +62,13 @@ class Met:
             if found and len(self._places) < MOST:
                 self._places[place] = clock.monotonic() + seconds, found
 
+    def whole(self, key: str | bytes, parse: Callable[[bytes], T], text: bytes) -> T | None:
+        """What a key holds that was read just now; None of nothing, and where it can't be read."""
+        met: list[Unreadable] = []
+        found = parsed(met, quoted(key), f"UNLINK {quoted(key)}", parse, text) if text else None
+        self.tell(f"value of {key!r}", met)
+        return found
+
     def now(self) -> list[Unreadable]:
         """The values that were met and not found mended since; each once."""
         with self._lock:

@@ -15,7 +15,8 @@ from sqlalchemy.util import await_only
 from lowkiq.app import listed
 from lowkiq.errors import LowkiqError, SettingsError, short
 from lowkiq.job import NewJob
-from lowkiq.outbox.together import Waiting, push_together
+from lowkiq.outbox.putting import Waiting, push_together
+from lowkiq.queue.call import grouped
 from lowkiq.types.variables import P
 from lowkiq.worker import Target, Worker, worker_of
 
@@ -141,9 +142,7 @@ def _call_all(calls: list[Callable[[], object]]) -> None:
 
 def _push_all(pushes: Sequence[_Push]) -> None:
     """Pushes together what is of one queue. Raises LowkiqError, once all was tried."""
-    by_worker: dict[type[Worker[Any]], list[_Push]] = {}
-    for push in pushes:
-        by_worker.setdefault(push.worker, []).append(push)
+    by_worker = grouped((push.worker, push) for push in pushes)
     if pushes:
         app: Any = pushes[0].worker.registered_app()
         push_together([_merged(some) for some in by_worker.values()], app.settings.push_timeout)

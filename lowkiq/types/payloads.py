@@ -12,8 +12,7 @@ from msgspec import inspect as types
 from lowkiq import codec
 from lowkiq.errors import SettingsError, short
 from lowkiq.types.annotations import shown
-from lowkiq.types.models import Models, is_model
-from lowkiq.types.places import changed, is_rounded, refused
+from lowkiq.types.models import Models, changed, is_model, is_rounded, refused
 from lowkiq.usual import encodable
 
 Load = Callable[[bytes], Any]

@@ -36,7 +36,6 @@ from lowkiq.web.pages import (
     overview,
     queue,
     recurring,
-    resharding,
     search,
     sign_in,
 )
@@ -45,8 +44,7 @@ from lowkiq.web.pages.live import LivePages
 from lowkiq.web.security.access import Access
 from lowkiq.web.security.guard import Guard
 from lowkiq.web.security.guesses import Guesses
-from lowkiq.web.security.headers import Headers
-from lowkiq.web.security.paths import SIGN_IN
+from lowkiq.web.security.paths import SIGN_IN, Headers
 from lowkiq.web.security.proxies import Proxies
 from lowkiq.web.snapshot import Snapshots
 from lowkiq.web.view import View
@@ -133,7 +131,6 @@ def _routes(view: View) -> list[BaseRoute]:
         pages.route("/search", "search.html", search.build),
         pages.route("/incidents", "incidents.html", incidents.build),
         *flow.routes(pages),
-        *resharding.routes(pages),
         *recurring.routes(pages),
         *hands.routes(pages),
         pages.route("/bulks", "bulks.html", bulks.build_list),

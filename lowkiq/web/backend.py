@@ -13,8 +13,7 @@ from lowkiq.admin.jobs.finder import Finder, FoundJob
 from lowkiq.admin.jobs.holding import read_circle, read_holds_of
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
-from lowkiq.admin.jobs.tags import TagCount, top_tags
-from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
+from lowkiq.admin.jobs.tags import TagCount, TenantBacklog, largest_backlogs, top_tags
 from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import read_layouts

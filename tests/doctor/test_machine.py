@@ -17,8 +17,7 @@ from redis.exceptions import NoPermissionError
 from lowkiq import Lowkiq
 from lowkiq.cli import tables
 from lowkiq.doctor import command, examination, machine_checks
-from lowkiq.doctor.finding import Check, Finding, Verdict, note, ok, problem, warning
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Check, Finding, Subject, Verdict, note, ok, problem, warning
 
 
 def subject(environment: dict[str, str] | None = None, **settings: Any) -> Subject:

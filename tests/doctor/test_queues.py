@@ -11,8 +11,7 @@ import pytest
 from lowkiq import Lowkiq, Rate
 from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.doctor import machine_checks, node_checks, queue_checks
-from lowkiq.doctor.finding import Check, Verdict
-from lowkiq.doctor.subject import Subject
+from lowkiq.doctor.subject import Check, Subject, Verdict, checks_of
 from lowkiq.queue import keys
 from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Exhausted
@@ -278,9 +277,9 @@ def test_blocked_jobs_are_a_problem(app: Lowkiq, examine: Examine) -> None:
     shard.push("a", perform_in=PAST)
     lease = shard.lease()
     lease.claim()
-    assert examine(queue_checks.blocked) == []
+    assert examine(checks_of("blocked")) == []
     lease.settle(exhausted=[Exhausted("a", "boom", "block")])
-    (found,) = examine(queue_checks.blocked)
+    (found,) = examine(checks_of("blocked"))
     assert found.level == "problem" and found.says.startswith("1 blocked job waits in q, the first for")
     assert found.do and "retry them, skip their oldest payloads, or delete them" in found.do
 

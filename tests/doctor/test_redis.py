@@ -13,7 +13,7 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 from lowkiq.admin import probes
 from lowkiq.admin.probes import Refusals
 from lowkiq.doctor import redis_checks
-from lowkiq.doctor.finding import Check, Verdict
+from lowkiq.doctor.subject import Check, Verdict
 from lowkiq.settings import Settings
 
 INFO = {"redis_version": "7.2.4", "role": "master", "aof_enabled": 1, "used_memory": 10 << 20, "maxclients": 10_000,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq, clock
-from lowkiq.admin.beats.fostering import FOSTER
+from lowkiq.admin.beats.members import FOSTER
 from lowkiq.node import doorbell, lease_keeper
 from lowkiq.node.doorbell import CANCEL, Doorbell
 from lowkiq.node.lease_keeper import LeaseKeeper

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from lowkiq import Job, Lowkiq, PartialFailure, Worker
 from lowkiq.admin import words
 from lowkiq.admin.jobs.failures import read_ledger
-from lowkiq.node.health.failure_flush import FailureFlush
+from lowkiq.node.health.flushes import FailureFlush
 from tests.node.driven import burst, runtime_of
 
 THIS = __file__

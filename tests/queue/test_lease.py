@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.admin.beats.fostering import FOSTER
+from lowkiq.admin.beats.members import FOSTER
 from lowkiq.errors import Fenced
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout, doorbell

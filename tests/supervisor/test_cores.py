@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lowkiq_supervisor.cores import usable_cores
+from lowkiq_supervisor.parsing import usable_cores
 
 
 @pytest.fixture(autouse=True)

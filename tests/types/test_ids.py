@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from lowkiq.types.ids import id_type
+from lowkiq.types.codec import id_type
 
 
 class Colour(enum.Enum):

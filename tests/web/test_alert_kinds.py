@@ -224,7 +224,8 @@ class Surfaces:
         samples = [line for line in self._browser.get("/metrics").text.splitlines() if line.startswith("lowkiq_alert{")]
         state = self._app.nodes()
         self._output.readouterr()
-        tables.tell(state.alerts, self._app.caller)
+        for line in tables.of_alerts(state.alerts, self._app.caller):
+            print(line)
         lines = [line for line in self._output.readouterr().out.splitlines() if not line.startswith("  ")]
         return {
             "API": [one["kind"] for one in alerts],

@@ -18,6 +18,7 @@ from lowkiq.admin.resharding import reshard
 from lowkiq.admin.why.reading import Reader, read_around
 from lowkiq.admin.why.reasons import CODES
 from lowkiq.cli import find as find_command
+from lowkiq.cli import opening
 from lowkiq.options import LIVE, OF_WORKERS
 from lowkiq.queue import keys
 from lowkiq.queue.places import QueuePlaces
@@ -262,10 +263,10 @@ class Faces:
         def opened(_: object) -> Iterator[Lowkiq]:
             yield self._app
 
-        self._monkeypatch.setattr(find_command, "opened_app", opened)
+        self._monkeypatch.setattr(opening, "opened_app", opened)
         self._capsys.readouterr()
         context: Any = SimpleNamespace(obj=None)
-        find_command.find(context, "1", as_json=True)
+        find_command.find(context, id="1", as_json=True)
         row = json.loads(self._capsys.readouterr().out)[0]
         return {"code": row["code"], "says": row["why"], "state": row["state"]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
@@ -131,12 +131,12 @@ class Alert(msgspec.Struct, frozen=True):
 class Thresholds:
     """Limits above which something is an alert: settings of the same names. 0 turns an alert off."""
 
-    lag: float = 60.0
-    failing: float = 0.5
-    morgue: int = 5
-    long: float = 5.0
-    memory: float = 0.8
-    persistence: int = 1
+    lag: float = Settings.alert_lag
+    failing: float = Settings.alert_failing
+    morgue: int = Settings.alert_morgue
+    long: float = Settings.alert_long
+    memory: float = Settings.alert_memory
+    persistence: int = Settings.alert_persistence
     #: Replicas that pushes wait for.
     replicas: int = 0
     #: Queue → its own `lag`; and queue → live settings of it, which come first.
@@ -146,14 +146,9 @@ class Thresholds:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The thresholds that an application has set."""
+        told = {one.name: getattr(settings, f"alert_{one.name}", None) for one in fields(cls)}
         return cls(
-            lag=settings.alert_lag,
-            failing=settings.alert_failing,
-            morgue=settings.alert_morgue,
-            long=settings.alert_long,
-            memory=settings.alert_memory,
-            persistence=settings.alert_persistence,
-            replicas=settings.wait_replicas,
+            **{name: value for name, value in told.items() if value is not None}, replicas=settings.wait_replicas
         )
 
     def lag_of(self, queue: str) -> float:

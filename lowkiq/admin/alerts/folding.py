@@ -21,6 +21,7 @@ from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.beats.nodes import Group
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.words import age, first_of, plural, printable
+from lowkiq.queue.call import grouped
 
 #: Queues that the alert of a node names.
 NAMED: Final = 3
@@ -53,10 +54,8 @@ def folded(every: Sequence[Alert], now: Situation) -> list[Alert]:
 
 
 def _of_one_cause(alerts: Sequence[Alert], now: Situation) -> list[Alert]:
-    causes: dict[str, list[Alert]] = {}
-    for alert in alerts:
-        if alert.kind == "late queue":
-            causes.setdefault(why_late(now, alert.subject)[0], []).append(alert)
+    late = [alert for alert in alerts if alert.kind == "late queue"]
+    causes = grouped((why_late(now, alert.subject)[0], alert) for alert in late)
     shared = {one.key: (cause, some) for cause, some in causes.items() if len(some) > 1 for one in some}
     return [
         _together(*shared[alert.key], now) if alert.key in shared else alert

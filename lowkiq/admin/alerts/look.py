@@ -16,15 +16,12 @@ from lowkiq.admin.alerts.acknowledging import reading as reading_acknowledged
 from lowkiq.admin.alerts.alert import KINDS, NAMED, Alert, Severity, Thresholds
 from lowkiq.admin.alerts.emptied import Loss, Marker, of_emptied
 from lowkiq.admin.alerts.folding import folded
-from lowkiq.admin.alerts.following import of_following
-from lowkiq.admin.alerts.nodes import of_nodes
+from lowkiq.admin.alerts.following import of_following, of_reshards
+from lowkiq.admin.alerts.nodes import of_nodes, of_supervisors
 from lowkiq.admin.alerts.noted import STALE, Noted, Notes, parse_noted, reading
 from lowkiq.admin.alerts.queues import ENDS_BELOW, LONG_FLOOR, is_passing, of_queues
-from lowkiq.admin.alerts.redis import RedisHealth, read_redis_health, read_server_config
-from lowkiq.admin.alerts.reshards import of_reshards
+from lowkiq.admin.alerts.redis import RedisHealth, of_unreadable, read_redis_health, read_server_config
 from lowkiq.admin.alerts.situation import Line, Situation
-from lowkiq.admin.alerts.supervisors import of_supervisors
-from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.alerts.vanished import Gone, of_vanished
 from lowkiq.admin.beats.health import BEAT_INTERVAL, BEAT_TTL, MOST_BEATS, read_health
 from lowkiq.admin.beats.members import read_placements

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from lowkiq.admin.alerts.alert import KINDS, Alert
 from lowkiq.admin.beats.health import BEAT_INTERVAL
+from lowkiq.admin.jobs.deeds import DEEDS, kind_of
 from lowkiq.admin.past.incidents import KINDS as HAPPENINGS
 from lowkiq.admin.past.incidents import NewIncident, end, note
 from lowkiq.queue import keys
@@ -19,7 +20,7 @@ from lowkiq.queue.call import Call, Caller, pairs
 from lowkiq.queue.unreadable import finite
 
 #: Kinds of incidents: of what has happened or was done, and of alerts.
-INCIDENTS: Final = tuple(dict.fromkeys((*HAPPENINGS, *KINDS)))
+INCIDENTS: Final = tuple(dict.fromkeys((*HAPPENINGS, *map(kind_of, DEEDS), *KINDS)))
 #: Alerts that are noted.
 MOST: Final = 500
 #: Seconds for which an alert may be away and be the same: nodes that take turns see things at different moments.

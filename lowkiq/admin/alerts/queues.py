@@ -17,6 +17,7 @@ from lowkiq.admin.past.history import Point
 from lowkiq.admin.pauses import by_whom
 from lowkiq.admin.why.reasons import Reason, is_full, threads_text
 from lowkiq.admin.words import age, plural, printable
+from lowkiq.queue.call import grouped
 
 #: Seconds for which shards without a node are a consequence of a node that is late or missing: others stand in after
 #: two polls. From then on something is wrong with the queue itself.
@@ -70,9 +71,7 @@ def is_passing(now: Situation, queue: str) -> bool:
 
 def _unowned(now: Situation) -> Iterator[Alert]:
     """An alert a queue, that with the most shards first: a thousand shards can lose their node at once."""
-    by_queue: dict[str, list[ShardMetrics]] = {}
-    for shard in now.nodes.unowned:
-        by_queue.setdefault(shard.queue, []).append(shard)
+    by_queue = grouped((shard.queue, shard) for shard in now.nodes.unowned)
     do = "See `lowkiq nodes` for numbers that are missing, and whether the nodes have this queue's worker"
     for queue, shards in sorted(by_queue.items(), key=lambda row: -len(row[1])):
         says = _without_node(printable(queue, 60), shards)

@@ -16,6 +16,7 @@ from lowkiq.admin.past.history import Point
 from lowkiq.admin.pauses import Hold
 from lowkiq.admin.resharding import Resharding
 from lowkiq.admin.why.reasons import Reason
+from lowkiq.queue.call import grouped
 
 
 class Line(NamedTuple):
@@ -84,10 +85,7 @@ class Situation:
 
     @cached_property
     def _by_queue(self) -> Mapping[str, list[ShardMetrics]]:
-        found: dict[str, list[ShardMetrics]] = {}
-        for shard in self.shards:
-            found.setdefault(shard.queue, []).append(shard)
-        return found
+        return grouped((shard.queue, shard) for shard in self.shards)
 
     @property
     def batches(self) -> list[Running]:
@@ -97,7 +95,4 @@ class Situation:
 
 
 def _by_owner(shards: Iterator[ShardMetrics] | Sequence[ShardMetrics]) -> dict[str, list[ShardMetrics]]:
-    found: dict[str, list[ShardMetrics]] = {}
-    for shard in shards:
-        found.setdefault(shard.owner or "", []).append(shard)
-    return found
+    return grouped((shard.owner or "", shard) for shard in shards)

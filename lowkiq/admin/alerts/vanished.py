@@ -20,7 +20,7 @@ from lowkiq.admin.alerts.alert import NAMED, Alert
 from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.beats.health import BEAT_TTL, MOST_GONE, NodeHealth, read_beats
 from lowkiq.admin.words import first_of, plural, printable
-from lowkiq.queue.call import Caller
+from lowkiq.queue.call import Caller, grouped
 
 #: Seconds for which it is told: long enough that a night's watch sees it, short enough that a cluster whose machines
 #: are taken away as a matter of course is not always ill.
@@ -59,9 +59,7 @@ def of_vanished(now: Situation) -> Iterator[Alert]:
     """An alert a supervisor that is gone with its nodes. If all are gone, another alert says so."""
     if not now.nodes.nodes:
         return
-    machines: dict[object, list[NodeHealth]] = {}
-    for node in now.vanished:
-        machines.setdefault(node.supervisor, []).append(node)
+    machines = grouped((node.supervisor, node) for node in now.vanished)
     yield from (_vanished(now, nodes) for nodes in machines.values() if not _is_back(now, nodes))
 
 

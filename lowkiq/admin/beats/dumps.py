@@ -12,7 +12,6 @@ from msgspec import Meta
 from lowkiq.codec import encodable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller
-from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 #: How many are kept, for how many seconds, and bytes of one.
 MOST, KEPT_SECONDS, MOST_TEXT = 20, 7 * 86_400, 1 << 20
@@ -59,14 +58,8 @@ def read_dump(caller: Caller, namespace: str, id: str) -> tuple[Dump, str] | Non
 
 def _read(caller: Caller, namespace: str, ids: Sequence[str]) -> list[Dump]:
     wanted = [keys.dump(namespace, id) for id in ids if _ID.fullmatch(id)]
-    met: list[Unreadable] = []
     texts = caller.read([("GETRANGE", key, 0, MOST_BYTES) for key in wanted], b"")
-    found = [
-        parsed(met, quoted(key), f"UNLINK {quoted(key)}", _DUMP.decode, text)
-        for key, text in zip(wanted, texts, strict=True)
-        if text
-    ]
-    caller.met.tell(keys.dumps(namespace), met)
+    found = [caller.met.whole(key, _DUMP.decode, text) for key, text in zip(wanted, texts, strict=True)]
     return [dump for dump in found if dump]
 
 

@@ -189,9 +189,7 @@ def read_hand(caller: Caller, namespace: str, id: str) -> tuple[float, HandReque
 def _read(caller: Caller, namespace: str, id: str) -> tuple[float, HandRequest | None]:
     key = keys.hand(namespace, id)
     time, text = caller.read([("TIME",), ("GETRANGE", key, 0, MOST_BYTES)], b"")
-    met: list[Unreadable] = []
-    request = parsed(met, quoted(key), f"UNLINK {quoted(key)}", _REQUEST.decode, text) if text else None
-    caller.met.tell(key, met)
+    request = caller.met.whole(key, _REQUEST.decode, text)
     return time[0] + time[1] / 1e6, request if request and request.id == id else None
 
 

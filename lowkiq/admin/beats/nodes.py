@@ -10,6 +10,7 @@ import msgspec
 
 from lowkiq.admin.beats.health import MOST_NODES, NodeHealth, Running
 from lowkiq.admin.metrics import ShardMetrics
+from lowkiq.queue.call import grouped
 from lowkiq.queue.unreadable import Unreadable
 
 
@@ -46,11 +47,8 @@ class Group(NamedTuple):
     @property
     def away(self) -> list[tuple[NodeHealth, int]]:
         """Numbers of which no beat comes though the supervisor is there: each with another node of it."""
-        by_supervisor: dict[object, list[NodeHealth]] = {}
-        for node in self.nodes:
-            if node.is_elastic and node.supervisor_pid is not None:
-                by_supervisor.setdefault(node.supervisor, []).append(node)
-        found = []
+        told = [node for node in self.nodes if node.is_elastic and node.supervisor_pid is not None]
+        by_supervisor, found = grouped((node.supervisor, node) for node in told), []
         for nodes in by_supervisor.values():
             numbers, newest = {node.node_number for node in nodes}, min(nodes, key=lambda node: node.beat_age)
             most = min(newest.number_of_nodes, MOST_NODES)

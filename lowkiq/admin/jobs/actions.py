@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack, get_args
 
 from lowkiq.admin.jobs import pausing
-from lowkiq.admin.jobs.deeds import DEEDS, TOLD, Script
+from lowkiq.admin.jobs.deeds import DEEDS, TOLD, Script, kind_of
 from lowkiq.admin.jobs.holding import read_waited_for
 from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search, View
@@ -18,7 +18,7 @@ from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
 from lowkiq.admin.words import plural, printable
 from lowkiq.job import KEPT_BYTES, encode_id, listed_ids
 from lowkiq.options import Settable
-from lowkiq.queue.call import Call, Caller, chunked, raise_first, redis_time
+from lowkiq.queue.call import Call, Caller, chunked, grouped, raise_first, redis_time
 from lowkiq.queue.homes import act_at, home_of
 from lowkiq.queue.keys import NEVER
 from lowkiq.queue.shard import Shard
@@ -212,7 +212,7 @@ class Actions:
         """
         deed = DEEDS.get(action)
         if self._given and (ids > 1 or (deed and deed.lasts)):
-            queue, kind = self._given[0].queue, action.replace("_", " ")
+            queue, kind = self._given[0].queue, kind_of(action)
             did = (deed and deed.noted) or kind.capitalize()
             of = f"{moved:,} of {plural(ids, 'job')}" if moved != ids else plural(ids, "job")
             says = f"{did}: {of} of {printable(queue, 60)}{f': {printable(why, MOST_WHY)}' if why else ''}"
@@ -306,10 +306,9 @@ class Actions:
         Each id once, in chunks of a shard. Raises ValueError or TypeError, before anything is done, for what can't be
         an id, or is no list of them.
         """
-        by_shard: dict[Shard, list[bytes]] = {}
         shards = self._shards
-        for id in dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in listed_ids(ids)]):
-            by_shard.setdefault(home_of(self._caller, shards, id), []).append(id)
+        once = dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in listed_ids(ids)])
+        by_shard = grouped((home_of(self._caller, shards, id), id) for id in once)
         return [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
 
     def _all(self, action: str, view: str) -> int:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
 
 from lowkiq.admin.beats.health import Count, Seconds
 from lowkiq.admin.jobs.actions import check_action
+from lowkiq.admin.jobs.deeds import kind_of
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.past.incidents import NewIncident, end, tolerant, try_to_note
 from lowkiq.admin.words import printable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time
-from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 #: Seconds for which an ended bulk is shown, and how many are listed.
 KEPT_SECONDS, LISTED = 86_400, 50
@@ -102,7 +103,7 @@ def _read(caller: Caller, namespace: str, ids: Sequence[bytes]) -> list[Bulk]:
     texts = caller.read([("GETRANGE", _key_of(namespace, id), 0, MOST_BYTES) for id in ids], b"")
     stops = caller.commands([("EXISTS", _key_of(namespace, id) + b":stop") for id in ids])
     bulks = [
-        _parse(caller, _key_of(namespace, id), id, text) if text else None for id, text in zip(ids, texts, strict=True)
+        caller.met.whole(_key_of(namespace, id), partial(_parse, id), text) for id, text in zip(ids, texts, strict=True)
     ]
     return [_as_of(bulk, now, bool(stop)) for bulk, stop in zip(bulks, stops, strict=True) if bulk]
 
@@ -111,17 +112,11 @@ def _key_of(namespace: str, id: bytes) -> bytes:
     return keys.bulk(namespace, "").encode() + id
 
 
-def _parse(caller: Caller, key: bytes, id: bytes, text: bytes) -> Bulk | None:
-    def decode() -> Bulk:
-        bulk = msgspec.json.decode(text, type=Bulk)
-        if bulk.id.encode() != id:
-            raise ValueError("it is of another bulk")
-        check_action(bulk.action, bulk.match.view)
-        return bulk
-
-    met: list[Unreadable] = []
-    bulk = parsed(met, quoted(key), f"UNLINK {quoted(key)}", decode)
-    caller.met.tell(f"{key!r}", met)
+def _parse(id: bytes, text: bytes) -> Bulk:
+    bulk = msgspec.json.decode(text, type=Bulk)
+    if bulk.id.encode() != id:
+        raise ValueError("it is of another bulk")
+    check_action(bulk.action, bulk.match.view)
     return bulk
 
 
@@ -135,7 +130,7 @@ def _as_of(bulk: Bulk, now: float, stop: bool) -> Bulk:
 
 def note_begin(caller: Caller, namespace: str, bulk: Bulk, who: str) -> None:
     """Keeps among the incidents that it has begun."""
-    verb = bulk.action.replace("_", " ").capitalize()
+    verb = kind_of(bulk.action).capitalize()
     says = f"{verb}: all that match, {bulk.total:,} jobs of {printable(bulk.queue, 60)} ({bulk.match.view})"
     new = NewIncident(
         key=f"bulk:{bulk.id}", kind="bulk action", severity="note", says=says, queue=bulk.queue, who=who, lasts=True

@@ -144,3 +144,8 @@ DEEDS: Final[Mapping[str, Deed]] = {
         lasts=True,
     ),
 }
+
+
+def kind_of(name: str) -> str:
+    """The kind of incident that a deed is."""
+    return name.replace("_", " ")

@@ -13,7 +13,7 @@ from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.words import plural, printable
 from lowkiq.errors import Moved
-from lowkiq.queue.call import Call, Caller, raise_first
+from lowkiq.queue.call import Call, Caller, grouped, raise_first
 from lowkiq.queue.shard import Shard
 
 #: Seconds for which `pause` waits for nodes: a node that hears needs some milliseconds.
@@ -62,10 +62,7 @@ def pause(caller: Caller, shards: Sequence[Shard], reason: str, who: str, wait: 
         shards = list(waiting)
         replies = caller.run_all([_call(shard, b"") for shard in shards])
         replies = raise_first([(b"", "") if isinstance(reply, Moved) else reply for reply in replies])
-    unconfirmed: dict[str, list[int]] = {}
-    for shard, node in waiting.items():
-        unconfirmed.setdefault(node, []).append(shard.index)
-    return PauseReply(since, unconfirmed)
+    return PauseReply(since, grouped((node, shard.index) for shard, node in waiting.items()))
 
 
 def resume(caller: Caller, shards: Sequence[Shard], who: str) -> int:

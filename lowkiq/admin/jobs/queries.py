@@ -9,8 +9,7 @@ from lowkiq.admin.jobs.holding import read_holds
 from lowkiq.admin.jobs.paging import Bound, read_in_order
 from lowkiq.admin.jobs.reader import Found, JobReader
 from lowkiq.admin.jobs.search import Match, Search
-from lowkiq.admin.jobs.tags import TagCount, top_tags
-from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
+from lowkiq.admin.jobs.tags import TagCount, TenantBacklog, largest_backlogs, top_tags
 from lowkiq.admin.jobs.tracking import Tracked, Transition, read_tracked, read_transitions
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.pauses import Hold

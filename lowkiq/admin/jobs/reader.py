@@ -9,7 +9,7 @@ import msgspec
 
 from lowkiq.failure import parts_of
 from lowkiq.job import KEPT_BYTES, encode_id, parse_tags
-from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.queue.call import Call, Caller, chunked, grouped, raise_first
 from lowkiq.queue.homes import JOBS, home_of
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import LARGEST, Unreadable, bounded, finite, number_in, of_another_type, parsed, quoted
@@ -101,9 +101,7 @@ class JobReader(NamedTuple):
 
     def _rows(self, asked: Sequence[Asked], payloads: int, cut: int | str) -> list[tuple[Asked, Any]]:
         """The reply for each of these, from one round trip."""
-        groups: dict[tuple[str, Shard], list[bytes]] = {}
-        for where, shard, id in asked:
-            groups.setdefault((where, shard), []).append(id)
+        groups = grouped(((where, shard), id) for where, shard, id in asked)
         pages = [(*group, some) for group, ids in groups.items() for some in chunked(ids, FETCHED_AT_ONCE)]
         calls: list[Call[list[Any]]] = [
             Call("fetch", [shard.prefix], [where, payloads, cut, *some], list) for where, shard, some in pages

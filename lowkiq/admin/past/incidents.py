@@ -35,12 +35,12 @@ AT_ONCE: Final = 500
 MOST_SAID, MOST_NAME, MOST_KEY = 500, 200, 120
 #: Bytes of one that are read: all of its texts have room, escaped.
 MOST_BYTES: Final = 16_384
-#: Kinds of what nodes and supervisors note, and of what people do. An alert's incident has the kind of the alert.
+#: Kinds of what nodes and supervisors note, and of what people do, but to jobs (deeds.py). Alerts bring their own.
 KINDS: Final = (
     "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
     "balanced", "moved", "forget", "deploy", "scale", "quiet", "resume", "restart", "dump", "bulk action",
-    "perform now", "bury", "delete", "undo", "revive", "retry", "skip", "cancel", "pause", "hold", "release",
-    "stop waiting", "acknowledged", "Redis away", "settings changed", "reshard", "resharded", "mishap",
+    "undo", "pause", "acknowledged", "Redis away", "settings changed",
+    "reshard", "resharded", "mishap",
 )  # fmt: skip
 
 Severity = Literal["bad", "warn", "note"]

@@ -15,7 +15,6 @@ from msgspec import Meta
 from lowkiq.admin.past.durations import BOUNDS, Bucket, Durations
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, redis_time
-from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 #: Seconds of a day, and days for which sums are kept after they last changed.
 DAY: Final = 86_400
@@ -153,14 +152,7 @@ def usual(caller: Caller, namespace: str, queues: Sequence[str]) -> dict[str, fl
 
 def _read(caller: Caller, names: Sequence[str]) -> list[Times | None]:
     texts = caller.read([("GETRANGE", name, 0, MOST_BYTES) for name in names], b"")
-    return [_parsed(caller, name, text) for name, text in zip(names, texts, strict=True)]
-
-
-def _parsed(caller: Caller, name: str, text: bytes) -> Times | None:
-    met: list[Unreadable] = []
-    times = parsed(met, quoted(name), f"UNLINK {quoted(name)}", _times, text) if text else None
-    caller.met.tell(f"{name} times", met)
-    return times
+    return [caller.met.whole(name, _times, text) for name, text in zip(names, texts, strict=True)]
 
 
 def _times(text: bytes) -> Times:

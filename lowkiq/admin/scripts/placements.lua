@@ -1,4 +1,4 @@
--- placements: some shards have a node of their own, whatever their numbers say (balance.py), others have one no more.
+-- placements: some shards have a node of their own, whatever their numbers say (elastic.py), others have one no more.
 -- KEYS  1 lowkiq:{members}:version, 2 lowkiq:{members}:placements
 -- ARGV  1 how many shards have one no more, then these; then each shard that has one, and which
 -- returns 1

@@ -10,6 +10,7 @@ from lowkiq.admin import words
 from lowkiq.admin.past.incidents import NewIncident, note
 from lowkiq.admin.publishing import Event, publish
 from lowkiq.node.counts.incident_notes import NAMED
+from lowkiq.options import OF_BOTH
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, redis_time
 from lowkiq.version import VERSION
@@ -18,10 +19,7 @@ from lowkiq.worker import Worker
 #: Bytes of a version or of a queue's settings, and of how many there were, that are read.
 MOST: Final = 500
 #: Settings of a queue that its worker has.
-SETTINGS: Final = (
-    "shards_count", "batch_size", "concurrency", "max_running", "max_retry_count", "when_exhausted", "perform_timeout",
-    "isolation", "rate",
-)  # fmt: skip
+SETTINGS: Final = ("shards_count", *OF_BOTH, "isolation", "rate")
 
 
 class _Last(NamedTuple):

@@ -13,7 +13,7 @@ import msgspec
 from lowkiq import clock
 from lowkiq.admin import words
 from lowkiq.admin.past.incidents import NewIncident, Severity, note
-from lowkiq.queue.call import Caller, redis_time
+from lowkiq.queue.call import Caller, grouped, redis_time
 from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import Bulletin
 
@@ -102,9 +102,7 @@ def started(number: int, of: int, environment: Mapping[str, str]) -> str:
 
 
 def _lost_leases(shards: Sequence[Shard]) -> str:
-    by_queue: dict[str, list[int]] = {}
-    for shard in shards:
-        by_queue.setdefault(shard.queue, []).append(shard.index)
+    by_queue = grouped((shard.queue, shard.index) for shard in shards)
     named = [f"{words.ranges(numbers)} of {words.printable(queue, 60)}" for queue, numbers in by_queue.items()]
     more = [f"{len(named) - NAMED:,} queues more"] if len(named) > NAMED else []
     count = "a lease" if len(shards) == 1 else f"{len(shards):,} leases"

@@ -27,7 +27,7 @@ from lowkiq.node.ownership.shard_loads import ShardLoads
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.queue import keys
-from lowkiq.queue.call import Caller
+from lowkiq.queue.call import Caller, grouped
 from lowkiq.version import VERSION
 
 logger = get_logger()
@@ -153,17 +153,12 @@ def away_text(since: float, until: float, *, is_other: bool) -> str:
 
 
 def _by_queue(leases: Sequence[Lease]) -> dict[str, list[int]]:
-    shards: dict[str, list[int]] = {}
-    for lease in leases:
-        shards.setdefault(lease.shard.queue, []).append(lease.shard.index)
-    return shards
+    return grouped((lease.shard.queue, lease.shard.index) for lease in leases)
 
 
 def _by_holder(leases: Sequence[Lease]) -> dict[str, dict[str, list[int]]]:
     """Shards that are not ours, by who has them; "" before we know of anybody."""
-    holders: dict[str, list[Lease]] = {}
-    for lease in leases:
-        holders.setdefault(lease.holder or "", []).append(lease)
+    holders = grouped((lease.holder or "", lease) for lease in leases)
     return {holder: _by_queue(found) for holder, found in holders.items()}
 
 

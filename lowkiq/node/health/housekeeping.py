@@ -15,8 +15,8 @@ from typing import Final
 
 from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.look import Look
-from lowkiq.admin.beats.fostering import ask_to_foster, exchange_unowned
 from lowkiq.admin.beats.health import NodeHealth, read_health
+from lowkiq.admin.beats.members import ask_to_foster, exchange_unowned
 from lowkiq.admin.beats.moves import Moves
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, read_counters, read_layouts, read_shards

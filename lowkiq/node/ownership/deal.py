@@ -32,7 +32,7 @@ def deal(
     Args:
         weights: the nodes that run the queue, each with its threads.
         holders: the node that has each shard now, or None.
-        places: shards that have a place already, as far as that runs the queue (balance.py).
+        places: shards that have a place already, as far as that runs the queue (elastic.py).
     """
     if not weights:
         return [None] * shards_count

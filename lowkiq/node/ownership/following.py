@@ -12,6 +12,7 @@ from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.threads import own_part
 from lowkiq.queue import resharding
+from lowkiq.queue.call import grouped
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import shards_of
 
@@ -85,10 +86,7 @@ class Following:
 
     def _follow(self) -> None:
         runtime, pools = self._runtime, self._pools
-        by_queue: dict[str, list[Lease]] = {}
-        for lease in pools:
-            by_queue.setdefault(lease.shard.queue, []).append(lease)
-        for queue, leases in by_queue.items():
+        for queue, leases in grouped((lease.shard.queue, lease) for lease in pools).items():
             known = {lease.shard.prefix for lease in leases}
             for shard in shards_of(runtime.namespace, {queue: runtime.layouts[queue]}):
                 if shard.prefix not in known:

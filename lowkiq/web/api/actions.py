@@ -25,7 +25,6 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
 @operation(
     "POST",
     "/api/v1/queues/{queue}/actions",
-    "act",
     description="Ids are acted on at once. All that match are acted on in the background, at most as many as "
     "matched; to look before, ask with dry_run, then send the number as expected.",
     body=ActionRequest,
@@ -54,7 +53,6 @@ def act(call: ApiCall) -> Reply:
 @operation(
     "POST",
     "/api/v1/queues/{queue}/undo",
-    "undo",
     description="Within a minute of it. Where an id has been pushed again since, its payloads merge.",
     body=UndoRequest,
     refusals=NO_QUEUE,
@@ -70,13 +68,13 @@ def undo(call: ApiCall) -> Moved:
         raise Rejected(400, f"field undo: {error}") from error
 
 
-@operation("GET", "/api/v1/bulks", "getBulks")
+@operation("GET", "/api/v1/bulks")
 def bulks(call: ApiCall) -> BulksReply:
     """Actions on all that match, the newest first."""
     return BulksReply(read_bulks(call.backend.caller, call.backend.namespace))
 
 
-@operation("GET", "/api/v1/bulks/{id}", "getBulk", refusals=NO_BULK)
+@operation("GET", "/api/v1/bulks/{id}", refusals=NO_BULK)
 def bulk(call: ApiCall) -> Bulk:
     """How far a bulk has come."""
     return _bulk(call)
@@ -85,7 +83,6 @@ def bulk(call: ApiCall) -> Bulk:
 @operation(
     "POST",
     "/api/v1/bulks/{id}/stop",
-    "stopBulk",
     replies={202: [Bulk]},
     refusals=NO_BULK | {409: "It is over."},
 )

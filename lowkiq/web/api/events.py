@@ -64,7 +64,6 @@ class TrackedReply(msgspec.Struct, frozen=True):
 @operation(
     "GET",
     "/api/v1/events",
-    "getEvents",
     description="Server-sent events: each has its kind as its event, and JSON of at, kind, queue, id, node and detail. "
     "A gap says that some may be missing. It ends with the session that asked for it.",
     query=EventsQuery,
@@ -88,7 +87,7 @@ async def events(call: ApiCall) -> Response:
     return _EventStream(call, listening)
 
 
-@operation("GET", "/api/v1/tracked", "getTracked")
+@operation("GET", "/api/v1/tracked")
 def tracked(call: ApiCall) -> TrackedReply:
     """Ids that somebody tracks, the first fifty."""
     return TrackedReply([msgspec.structs.replace(one, id=encodable(one.id)) for one in call.backend.tracked()])
@@ -97,7 +96,6 @@ def tracked(call: ApiCall) -> TrackedReply:
 @operation(
     "POST",
     "/api/v1/queues/{queue}/track",
-    "track",
     body=TrackRequest,
     refusals=NO_QUEUE | {409: "Too many ids of the queue are tracked."},
     examples={"track": {"ids": ["17"]}, "untrack": {"ids": ["17"], "track": False}},

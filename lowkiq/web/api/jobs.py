@@ -1,16 +1,18 @@
-"""Jobs in the API: pages of them, and one wherever it is."""
+"""Jobs in the API: pages of them, and one wherever it is; and the tags and tenants that most of them have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
+from msgspec import Meta
 
 from lowkiq.admin.beats.health import ThreadHealth, batch_of
 from lowkiq.admin.jobs.finder import GONE, FoundJob
 from lowkiq.admin.jobs.previews import Page
 from lowkiq.admin.jobs.reader import JobPreview, PayloadPreview
+from lowkiq.admin.jobs.tags import TagCount, TenantBacklog
 from lowkiq.codec import encodable
 from lowkiq.errors import short
 from lowkiq.failure import main_line
@@ -32,7 +34,6 @@ _IDLE = ThreadHealth(name="")
 @operation(
     "GET",
     "/api/v1/queues/{queue}/jobs",
-    "getJobs",
     description="The queue is never read as a whole: with pattern or error a page looks at a bounded number of "
     "ids, so it can be empty and still have a next one. An error's text comes from the queue's errors.",
     query=JobsQuery,
@@ -50,7 +51,6 @@ def jobs(call: ApiCall, snapshot: Snapshot) -> JobsReply:
 @operation(
     "GET",
     "/api/v1/queues/{queue}/job",
-    "getJob",
     query=JobQuery,
     refusals={404: "There is no such queue, or no such job in it: it may be done."},
 )
@@ -78,7 +78,7 @@ def job(call: ApiCall, snapshot: Snapshot) -> JobReply:
 @operation(
     "GET",
     "/api/v1/search",
-    "search",
+    name="search",
     description="An exact id is looked for wherever a job can be; a glob among queued jobs and the morgue, a bounded "
     "number of ids a page, so that a page can be empty and still have a next one.",
     query=SearchQuery,
@@ -100,6 +100,57 @@ def search(call: ApiCall, snapshot: Snapshot) -> SearchReply:
         for one, reason in zip(found.jobs, reasons, strict=True)
     ]
     return SearchReply(rows, found.next, found.scanned)
+
+
+class TagsQuery(msgspec.Struct, frozen=True):
+    """Choice of tags."""
+
+    limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 50
+
+
+class TagsReply(msgspec.Struct, frozen=True):
+    """The tags that most ids of a queue have."""
+
+    queue: str
+    tags: list[TagCount]
+
+
+@operation(
+    "GET",
+    "/api/v1/queues/{queue}/tags",
+    description="Of each shard its hundred most frequent tags are looked at, and of those the counts are exact.",
+    query=TagsQuery,
+    refusals=NO_QUEUE,
+)
+def tags(call: ApiCall) -> TagsReply:
+    """The tags that most ids of a queue have, the most frequent first."""
+    return TagsReply(call.queue, call.backend.tags(call.queue, call.query.limit))
+
+
+class TenantsQuery(msgspec.Struct, frozen=True):
+    """Choice of tenants."""
+
+    limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 10
+
+
+class TenantsReply(msgspec.Struct, frozen=True):
+    """The tenants with the largest backlogs of a queue."""
+
+    queue: str
+    tenants: list[TenantBacklog]
+
+
+@operation(
+    "GET",
+    "/api/v1/queues/{queue}/tenants",
+    description="Tenants are those of the worker's fair_by. They are found by a hundred ids of each shard, taken at "
+    "random, in which those who have many are many; their numbers are exact.",
+    query=TenantsQuery,
+    refusals=NO_QUEUE,
+)
+def tenants(call: ApiCall) -> TenantsReply:
+    """Whose backlog is the largest in a queue that gives fair shares."""
+    return TenantsReply(call.queue, call.backend.tenants(call.queue, call.query.limit))
 
 
 def _rows(call: ApiCall, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:

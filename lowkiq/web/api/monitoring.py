@@ -48,7 +48,6 @@ AGE = "X-Lowkiq-Age"
 @operation(
     "GET",
     "/api/v1/stats",
-    "getStats",
     description="The header X-Lowkiq-Age has the seconds since the oldest of the numbers was read: mostly less than "
     "one. They grow where Redis is slow, and where there are more than 2,000 shards, which take turns.",
     replies={200: [StatsReply]},
@@ -64,7 +63,7 @@ async def stats(call: ApiCall) -> Reply:
     return Reply(200, reply, {AGE: f"{snapshot.age:.1f}"})
 
 
-@operation("GET", "/api/v1/nodes", "getNodes")
+@operation("GET", "/api/v1/nodes")
 def nodes(_: ApiCall, snapshot: Snapshot) -> NodesReply:
     """The health of every node, and what needs looking at."""
     found = snapshot.nodes
@@ -72,7 +71,7 @@ def nodes(_: ApiCall, snapshot: Snapshot) -> NodesReply:
     return NodesReply(found.nodes, found.late, found.missing, found.doubled, found.unowned, is_well, snapshot.alerts)
 
 
-@operation("GET", "/api/v1/alerts", "getAlerts", query=AlertsQuery)
+@operation("GET", "/api/v1/alerts", query=AlertsQuery)
 def alerts(call: ApiCall, snapshot: Snapshot) -> AlertsReply:
     """All that is wrong with nodes, queues and Redis, the worst first."""
     query: AlertsQuery = call.query
@@ -87,7 +86,6 @@ def alerts(call: ApiCall, snapshot: Snapshot) -> AlertsReply:
 @operation(
     "POST",
     "/api/v1/alerts/acknowledge",
-    "acknowledgeAlerts",
     description="They are told last from then on, and wake nobody. Keys of alerts that are over are left out.",
     body=AcknowledgeRequest,
     examples={"mute": {"keys": ["late queue:OrderSync"], "seconds": 7200, "note": "a flood that we expect"}},
@@ -101,13 +99,13 @@ def acknowledge_alerts(call: ApiCall, snapshot: Snapshot) -> AcknowledgedReply:
     return AcknowledgedReply(acknowledge(caller, namespace, found, call.who, until=until, note=body.note))
 
 
-@operation("GET", "/api/v1/queues", "getQueues")
+@operation("GET", "/api/v1/queues")
 def queues(_: ApiCall, snapshot: Snapshot) -> QueuesReply:
     """All queues, a row each."""
     return QueuesReply([snapshot.row(queue) for queue in snapshot.queues])
 
 
-@operation("GET", "/api/v1/queues/{queue}", "getQueue", query=QueueQuery, refusals=NO_QUEUE)
+@operation("GET", "/api/v1/queues/{queue}", query=QueueQuery, refusals=NO_QUEUE)
 def queue(call: ApiCall, snapshot: Snapshot) -> QueueReply:
     """A queue with its shards, and if asked for its errors by kind."""
     row = snapshot.row(call.queue)
@@ -123,7 +121,6 @@ def queue(call: ApiCall, snapshot: Snapshot) -> QueueReply:
 @operation(
     "GET",
     "/api/v1/queues/{queue}/owners",
-    "getOwners",
     description="Owners are by the leases; targets and reasons are by what nodes say with their heartbeats, which are "
     "up to five seconds old.",
     refusals=NO_QUEUE,
@@ -138,7 +135,6 @@ def owners(call: ApiCall, snapshot: Snapshot) -> OwnersReply:
 @operation(
     "GET",
     "/api/v1/queues/{queue}/failures",
-    "getFailures",
     description="A group's text is what jobs, and actions on all, take as error. Its count is of the sample. First and "
     "last seen, and total, the failures in all, are by the queue's ledger, which keeps 200 groups for 30 days.",
     query=FailuresQuery,
@@ -152,7 +148,6 @@ def failures(call: ApiCall) -> FailuresReply:
 @operation(
     "GET",
     "/api/v1/history",
-    "getHistory",
     description="The nodes record it. Gauges are the highest of a step, counters as of its end.",
     query=HistoryQuery,
     refusals=NO_QUEUE,
@@ -169,7 +164,6 @@ def history(call: ApiCall, snapshot: Snapshot) -> HistoryReply:
 @operation(
     "GET",
     "/api/v1/queues/{queue}/statistics",
-    "getStatistics",
     description="A wait is counted on the day of the claim, a run on that of its end. Percentiles are within 5 %.",
     query=StatisticsQuery,
     refusals=NO_QUEUE,

@@ -121,8 +121,8 @@ class Operation:
 def operation(
     method: str,
     path: str,
-    name: str,
     *,
+    name: str = "",
     replies: Mapping[int, Sequence[Any]] | None = None,
     **details: Any,
 ) -> Callable[[Handler], Operation]:
@@ -130,6 +130,7 @@ def operation(
     Declares the function below it as an operation; its docstring is the summary, `details` are the other fields.
 
     Args:
+        name: default: that of the function, as getJobs and setSettings are of jobs and set_settings.
         replies: default: 200, with the type that the function returns.
     """
 
@@ -137,7 +138,7 @@ def operation(
         return Operation(
             method=method,
             path=path,
-            name=name,
+            name=name or _name(method, handler.__name__),
             summary=handler.__doc__ or "",
             handler=handler,
             replies=replies or {200: [get_type_hints(handler)["return"]]},
@@ -145,6 +146,11 @@ def operation(
         )
 
     return declare
+
+
+def _name(method: str, function: str) -> str:
+    first, *words = ("get_" * (method == "GET") + function).split("_")
+    return first + "".join(map(str.capitalize, words))
 
 
 def _respond(answer: msgspec.Struct | Reply | Response) -> Response:

@@ -16,7 +16,7 @@ from lowkiq.web.security.paths import prefix_of
 from lowkiq.web.snapshot import Snapshot
 
 
-@operation("GET", "/api/v1/incidents", "getIncidents", query=IncidentsQuery)
+@operation("GET", "/api/v1/incidents", query=IncidentsQuery)
 def incidents(call: ApiCall) -> IncidentsReply:
     """What happened to nodes and queues, and what people did, for 30 days, the newest first."""
     chosen = msgspec.structs.asdict(call.query)
@@ -28,7 +28,6 @@ def incidents(call: ApiCall) -> IncidentsReply:
 @operation(
     "POST",
     "/api/v1/nodes/{node}/actions",
-    "askNode",
     description="The node hears within seconds, and does it at most once; the answer tells how far it is. Nobody can "
     "stop a node from here.",
     body=HandQuestion,
@@ -45,7 +44,7 @@ def ask_node(call: ApiCall, snapshot: Snapshot) -> Reply:
     return Reply(202, made, {"Location": f"{prefix_of(call.request.scope)}/api/v1/hands/{made.id}"})
 
 
-@operation("GET", "/api/v1/hands/{id}", "getHand", refusals={404: "There is no such request, or no longer."})
+@operation("GET", "/api/v1/hands/{id}", refusals={404: "There is no such request, or no longer."})
 def hand(call: ApiCall) -> HandRequest:
     """How far a node is with what it was asked for."""
     _, found = read_hand(call.backend.caller, call.backend.namespace, call.id)
@@ -54,13 +53,13 @@ def hand(call: ApiCall) -> HandRequest:
     return found
 
 
-@operation("GET", "/api/v1/dumps", "getDumps")
+@operation("GET", "/api/v1/dumps")
 def dumps(call: ApiCall) -> DumpsReply:
     """The last dumps of nodes that were asked for from afar, the newest first."""
     return DumpsReply(read_dumps(call.backend.caller, call.backend.namespace))
 
 
-@operation("GET", "/api/v1/dumps/{id}", "getDump", refusals={404: "There is no such dump, or no longer."})
+@operation("GET", "/api/v1/dumps/{id}", refusals={404: "There is no such dump, or no longer."})
 def dump(call: ApiCall) -> DumpReply:
     """What the threads of a node did."""
     found = read_dump(call.backend.caller, call.backend.namespace, call.id)

@@ -14,45 +14,32 @@ from starlette.responses import Response
 
 from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.beats.nodes import Group
-from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.durations import BOUNDS, PER_DOUBLING, Durations
 from lowkiq.admin.past.statistics import Times, read_totals
-from lowkiq.settings import NAME
+from lowkiq.settings import QUEUE_NAME
 from lowkiq.web.api.operation import ApiCall, operation
 from lowkiq.web.snapshot import Snapshot
 
-#: Name, help, value of a queue.
-QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] = (
-    ("lowkiq_queue_length", "Queued jobs: fresh ones and retries.", lambda queue: queue.length),
-    ("lowkiq_queue_fresh", "Queued jobs that have not failed.", lambda queue: queue.fresh),
-    ("lowkiq_queue_retries", "Queued jobs that have failed and wait for their next try.", lambda queue: queue.retries),
-    (
-        "lowkiq_queue_waiting",
-        "Queued jobs that wait for the end of their own run.",
-        lambda queue: queue.waiting,
-    ),
-    ("lowkiq_queue_blocked", "Queued jobs that wait for a person.", lambda queue: queue.blocked),
-    ("lowkiq_queue_busy", "Jobs in the hands of nodes.", lambda queue: queue.busy),
-    ("lowkiq_queue_claims", "Claims that hold these jobs; a shard can have several.", lambda queue: queue.claims),
-    ("lowkiq_queue_morgue_length", "Jobs in the morgue.", lambda queue: queue.morgue_length),
-    (
-        "lowkiq_queue_lag_seconds",
-        "Seconds by which the oldest due job is late, unless its own run is not over.",
-        lambda queue: queue.lag,
-    ),
-    ("lowkiq_queue_held", "Ids that somebody keeps from running.", lambda queue: queue.held),
-    ("lowkiq_queue_paused_shards", "Shards that somebody has paused.", lambda queue: queue.paused),
+#: Name, help, and which number of a queue it is.
+QUEUE_GAUGES: Final[Sequence[tuple[str, str, str]]] = (
+    ("lowkiq_queue_length", "Queued jobs: fresh ones and retries.", "length"),
+    ("lowkiq_queue_fresh", "Queued jobs that have not failed.", "fresh"),
+    ("lowkiq_queue_retries", "Queued jobs that have failed and wait for their next try.", "retries"),
+    ("lowkiq_queue_waiting", "Queued jobs that wait for the end of their own run.", "waiting"),
+    ("lowkiq_queue_blocked", "Queued jobs that wait for a person.", "blocked"),
+    ("lowkiq_queue_busy", "Jobs in the hands of nodes.", "busy"),
+    ("lowkiq_queue_claims", "Claims that hold these jobs; a shard can have several.", "claims"),
+    ("lowkiq_queue_morgue_length", "Jobs in the morgue.", "morgue_length"),
+    ("lowkiq_queue_lag_seconds", "Seconds by which the oldest due job is late, unless its own run is not over.", "lag"),
+    ("lowkiq_queue_held", "Ids that somebody keeps from running.", "held"),
+    ("lowkiq_queue_paused_shards", "Shards that somebody has paused.", "paused"),
 )
-QUEUE_COUNTERS: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] = (
-    ("lowkiq_jobs_processed", "Jobs done.", lambda queue: queue.processed),
-    ("lowkiq_jobs_failed", "Tries of jobs that failed.", lambda queue: queue.failed),
-    ("lowkiq_payloads_pushed", "Payloads pushed.", lambda queue: queue.pushed),
-    ("lowkiq_payloads_merged", "Payloads pushed that joined a job queued already.", lambda queue: queue.merged),
-    (
-        "lowkiq_payloads_superseded",
-        "Payloads dropped, as another one of their id was to be kept.",
-        lambda queue: queue.superseded,
-    ),
+QUEUE_COUNTERS: Final[Sequence[tuple[str, str, str]]] = (
+    ("lowkiq_jobs_processed", "Jobs done.", "processed"),
+    ("lowkiq_jobs_failed", "Tries of jobs that failed.", "failed"),
+    ("lowkiq_payloads_pushed", "Payloads pushed.", "pushed"),
+    ("lowkiq_payloads_merged", "Payloads pushed that joined a job queued already.", "merged"),
+    ("lowkiq_payloads_superseded", "Payloads dropped, as another one of their id was to be kept.", "superseded"),
 )
 NODE_GAUGES: Final[Sequence[tuple[str, str, Callable[[NodeHealth], float | None]]]] = (
     ("lowkiq_node_up", "1 if the node beats, 0 if two beats were lost.", lambda node: not node.is_late),
@@ -117,7 +104,7 @@ GROUP_CHARS: Final = 200
 NODE_LABELS: Final = ("node_number", "host", "queues")
 
 
-@operation("GET", "/metrics", "getMetrics", replies={200: [str]}, media_type="text/plain")
+@operation("GET", "/metrics", replies={200: [str]}, media_type="text/plain")
 def metrics(call: ApiCall, snapshot: Snapshot) -> Response:
     """Metrics for Prometheus, as text or OpenMetrics."""
     registry = CollectorRegistry(auto_describe=False)
@@ -160,10 +147,10 @@ class SnapshotCollector(Collector):
 
     def _of_queues(self) -> Iterator[Metric]:
         for kind, families in ((GaugeMetricFamily, QUEUE_GAUGES), (CounterMetricFamily, QUEUE_COUNTERS)):
-            for name, help, value in families:
+            for name, help, number in families:
                 family = kind(name, help, labels=["queue"])
                 for queue, metrics in self._snapshot.queues.items():
-                    family.add_metric([queue], value(metrics))
+                    family.add_metric([queue], getattr(metrics, number))
                 yield family
 
     def _of_nodes(self) -> Iterator[Metric]:
@@ -202,7 +189,7 @@ def _by_labels(groups: Sequence[Group]) -> dict[tuple[str, ...], NodeHealth]:
     """Nodes by labels; of two with one number on one host, the last heartbeat: a series can't be there twice."""
     by_labels: dict[tuple[str, ...], NodeHealth] = {}
     for group in groups:
-        queues = [",".join(filter(NAME.fullmatch, group.queues))[:GROUP_CHARS]] if len(groups) > 1 else []
+        queues = [",".join(filter(QUEUE_NAME.fullmatch, group.queues))[:GROUP_CHARS]] if len(groups) > 1 else []
         for node in sorted(group.nodes, key=lambda node: node.beat_age, reverse=True):
             by_labels[str(node.node_number), _label(node.host), *queues] = node
     return dict(sorted(by_labels.items()))

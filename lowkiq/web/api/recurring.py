@@ -75,7 +75,7 @@ class RecurringRule(msgspec.Struct, frozen=True):
     backlog: Annotated[int, Meta(ge=1, le=MOST_BACKLOG, description="How many are made up for, with `all`.")] = BACKLOG
 
 
-@operation("GET", "/api/v1/recurring", "getRecurring", query=RecurringQuery, refusals=NO_QUEUE)
+@operation("GET", "/api/v1/recurring", query=RecurringQuery, refusals=NO_QUEUE)
 def recurring(call: ApiCall) -> RecurringReply:
     """Jobs that recur, of one queue or of all."""
     query: RecurringQuery = call.query
@@ -86,7 +86,6 @@ def recurring(call: ApiCall) -> RecurringReply:
 @operation(
     "POST",
     "/api/v1/queues/{queue}/recurring",
-    "actOnRecurring",
     description="To run one now takes a view that has the worker. One that was removed stays away until the code says "
     "something else of it.",
     body=RecurringRequest,
@@ -102,7 +101,6 @@ def act_on_recurring(call: ApiCall) -> RecurringDone:
 @operation(
     "POST",
     "/api/v1/queues/{queue}/recurring/set",
-    "setRecurring",
     description="It takes a view that has the worker, which knows how payloads are written.",
     body=RecurringRule,
     refusals=NO_QUEUE,

@@ -18,8 +18,6 @@ from lowkiq.web.api import (
     past,
     prometheus,
     recurring,
-    resharding,
-    tags,
 )
 from lowkiq.web.api.operation import JSON, ApiCall, Operation, operation
 from lowkiq.web.api.replies import TokenReply
@@ -30,7 +28,6 @@ from lowkiq.web.view import View
 @operation(
     "GET",
     "/api/v1/token",
-    "getToken",
     description="Bearer needs none. It serves only the credentials, or the session, that have asked for it.",
 )
 async def token(call: ApiCall) -> TokenReply:
@@ -38,7 +35,7 @@ async def token(call: ApiCall) -> TokenReply:
     return TokenReply(call.view.access.write_token(call.request))
 
 
-@operation("GET", "/api/v1/openapi.json", "getOpenapi", replies={200: [dict[str, Any]]})
+@operation("GET", "/api/v1/openapi.json", name="getOpenapi", replies={200: [dict[str, Any]]})
 async def describe(call: ApiCall) -> Response:
     """This document."""
     server, cookie = prefix_of(call.request.scope) or "/", call.view.access.cookie_name
@@ -47,7 +44,7 @@ async def describe(call: ApiCall) -> Response:
 
 
 #: Those of these rooms, and of this one.
-ROOMS: Final = (monitoring, past, jobs, tags, actions, flow, resharding, recurring, events, prometheus)
+ROOMS: Final = (monitoring, past, jobs, actions, flow, recurring, events, prometheus)
 OPERATIONS: Final = (
     *(one for room in ROOMS for one in vars(room).values() if isinstance(one, Operation)),
     token,

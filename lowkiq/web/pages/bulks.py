@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from lowkiq.admin.jobs.bulks import ask_to_stop, read_bulk, read_bulks
 from lowkiq.admin.jobs.deeds import DEEDS
-from lowkiq.web.pages.action_words import jobs_of
+from lowkiq.web.pages.actions import jobs_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.templating import link
 from lowkiq.web.view import View

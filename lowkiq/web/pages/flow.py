@@ -1,4 +1,4 @@
-"""Flow of a queue: the questions before it is paused and resumed, its live settings, and the deeds."""
+"""Flow of a queue: the questions before it is paused and resumed, its live settings, its reshard, and the deeds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from starlette.routing import BaseRoute
 
 from lowkiq.admin.live import set_live
 from lowkiq.admin.pauses import MOST_WHY
-from lowkiq.errors import SettingsError
+from lowkiq.admin.words import printable
+from lowkiq.errors import BeingResharded, SettingsError
 from lowkiq.options import SETTABLE, parse_live
+from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.web.live_options import options_of
 from lowkiq.web.pages.live import LivePages, Visit, page
 
@@ -59,4 +61,31 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         pages.deed("/queues/{queue}/pause", pause),
         pages.question("/queues/{queue}/resume", question),
         pages.deed("/queues/{queue}/resume", resume),
+        *_reshard_routes(pages),
+    ]
+
+
+def _reshard_routes(pages: LivePages) -> list[BaseRoute]:
+    view = pages.view
+
+    def ask_shards(visit: Visit, error: str = "") -> Response:
+        queue, snapshot, status = visit.queue(), visit.snapshot, 400 if error else 200
+        return page(
+            view, visit.request, "reshard.html", status_code=status, queue=queue, count=snapshot.shards_counts[queue],
+            moving=snapshot.reshards.get(queue), most=MOST_SHARDS, error=error,
+        )  # fmt: skip
+
+    def reshard(visit: Visit) -> Response:
+        number = visit.form.get("shards", "").strip()
+        if not (number.isascii() and number.isdigit() and len(number) <= len(str(MOST_SHARDS))):
+            return ask_shards(visit, f"{printable(number, 40) or 'Nothing'} is no number of shards")
+        try:
+            view.backend.actions(visit.queue()).reshard(int(number), who=visit.who)
+        except (SettingsError, BeingResharded) as error:
+            return ask_shards(visit, str(error))
+        return visit.go(f"/queues/{visit.queue()}")
+
+    return [
+        pages.question("/queues/{queue}/reshard", ask_shards),
+        pages.deed("/queues/{queue}/reshard", reshard),
     ]

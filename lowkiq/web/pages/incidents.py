@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from lowkiq.admin.alerts.noted import INCIDENTS
 from lowkiq.admin.past.incidents import read_incidents
+from lowkiq.admin.words import date_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.view import View
 
@@ -50,10 +51,8 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
 
 
 def _day(at: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%A, %d %B %Y")
-    except (ValueError, OverflowError, OSError):  # anybody may have written it
-        return "Some day"
+    date = date_of(at)
+    return date.strftime("%A, %d %B %Y") if date else "Some day"
 
 
 def _time(text: str) -> float | None:

@@ -18,7 +18,7 @@ from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.pauses import MOST_WHY, Hold
 from lowkiq.admin.why.reasons import Reason, held_text
 from lowkiq.failure import main_line
-from lowkiq.web.pages.action_words import result_of, undo_of
+from lowkiq.web.pages.actions import result_of, undo_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.queue import max_retry_count, when_exhausted
 from lowkiq.web.render import formatting

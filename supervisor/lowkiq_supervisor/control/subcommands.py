@@ -22,8 +22,7 @@ import typer
 
 from lowkiq.environment import state_directory
 from lowkiq_supervisor.control import ping as control_ping
-from lowkiq_supervisor.control.client import ask
-from lowkiq_supervisor.control.follow import follow
+from lowkiq_supervisor.control.client import ask, follow
 from lowkiq_supervisor.errors import CommandRefused, Unreachable
 
 OK, DEGRADED, UNREACHABLE = 0, 1, 2

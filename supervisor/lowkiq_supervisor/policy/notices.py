@@ -1,7 +1,7 @@
 """
 Notices: what is wrong with the nodes here, in short sentences for the dashboards of people elsewhere.
 
-Each begins with its kind and a colon, which makes an alert of that kind (lowkiq/admin/alerts/supervisors.py); a peer
+Each begins with its kind and a colon, which makes an alert of that kind (lowkiq/admin/alerts/nodes.py); a peer
 that knows no kinds shows it as part of the sentence.
 """
 

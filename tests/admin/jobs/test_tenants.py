@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.admin.jobs.tenants import SAMPLE, TenantBacklog
+from lowkiq.admin.jobs.tags import SAMPLE, TenantBacklog
 from tests.queue.shard_driver import FUTURE
 
 

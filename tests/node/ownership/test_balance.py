@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowkiq.node.ownership.balance import LEAST_BUSY, TOLERANCE, Place, balance
 from lowkiq.node.ownership.deal import deal
+from lowkiq.node.ownership.elastic import LEAST_BUSY, TOLERANCE, Place, balance
 
 NODES = ("a", "b", "c", "d")
 WEIGHTS = dict.fromkeys(NODES, 5)

@@ -43,7 +43,7 @@ def test_runs_all_of_it_with_an_embedded_redis(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()
     refused = run(tmp_path, *SUPERVISOR, "-r", "shop", LOWKIQ_STATE_DIR="/proc/state")
     assert "user 1000680000 may write to" in refused.stderr
-    name = "from lowkiq.cli.nodes import who; print(who())"
+    name = "from lowkiq.cli.opening import who; print(who())"
     assert run(tmp_path, "-c", name).stdout.startswith("user 1000680000@")
     told = run(tmp_path, *LOWKIQ, "doctor", "-r", "shop")
     assert "machine.state_dir" in told.stdout

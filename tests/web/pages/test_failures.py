@@ -9,7 +9,7 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.web import create_app
-from lowkiq.web.security.headers import SECURITY_HEADERS, VERSIONED
+from lowkiq.web.security.paths import SECURITY_HEADERS, VERSIONED
 from tests.web.conftest import TOKEN
 from tests.web.rooms import with_rooms
 
