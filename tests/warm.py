@@ -1,9 +1,10 @@
 """
 Python processes that begin with their imports done: a server that has imported all of Lowkiq forks them.
 
-Importing is most of what a short process costs, and the tests start a thousand. They are children of the tests' own
-process and differ from others in nothing that a test looks at. Tests of a boot's first moments, and programs that
-measure, start theirs cold.
+Importing is most of what a short process costs, and to take the interpreter down most of the rest; the tests start a
+thousand. They are children of the tests' own process and differ from others in nothing that a test looks at: at the end
+they do what is registered for it, and leave the objects to the kernel. Tests of a boot's first moments, and programs
+that measure, start theirs cold.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import atexit
 import ctypes
 import fcntl
 import gc
+import importlib.metadata
 import json
 import os
 import socket
@@ -19,14 +21,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 import setproctitle
+
+from lowkiq.process.ending import run_exit_functions
+from lowkiq.queue import scripts
 
 #: Sources that the server has imported from: children that have others are started cold.
 SOURCES = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "supervisor")]
@@ -108,8 +113,8 @@ class _Server:
 
     def __init__(self, kind: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        serve = f"from tests.warm import serve; exec(*serve({theirs.fileno()}, {kind!r}))"
-        code = f"import sys; sys.path[:0] = {SOURCES}; {serve}"
+        serve = f"from tests.warm import leaving, serve\nwith leaving(): exec(*serve({theirs.fileno()}, {kind!r}))"
+        code = f"import sys; sys.path[:0] = {SOURCES}\n{serve}"
         kept = {name: value for name, value in os.environ.items() if name not in FOLLOWED}
         with theirs:
             self._process = subprocess.Popen(
@@ -150,6 +155,9 @@ def serve(descriptor: int, kind: str) -> tuple[CodeType, dict[str, Any]]:
     with suppress(ImportError):
         __import__(LOADED_LATE)
     setproctitle.getproctitle()  # it finds its place before the environment is another
+    if kind == "library":
+        scripts.load(flags=True)
+        importlib.metadata.version = cache(importlib.metadata.version)  # which redis-py reads with each connection
     del sys.path[: 1 + len(SOURCES)]  # the first is of `-c`
     # The children share what is there by now: a collection would write to it.
     gc.collect()
@@ -168,6 +176,19 @@ def serve(descriptor: int, kind: str) -> tuple[CodeType, dict[str, Any]]:
         for each in descriptors:
             os.close(each)
         server.send(str(pid).encode())
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Ends the process as soon as the code in it has, but for an error, which is the interpreter's to tell."""
+    code: object = 0
+    try:
+        yield
+    except SystemExit as ended:
+        if not isinstance(code := ended.code or 0, int):
+            raise
+    run_exit_functions()
+    os._exit(int(code) & 0xFF)
 
 
 def _fork_away() -> int:

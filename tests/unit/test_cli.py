@@ -16,6 +16,7 @@ from lowkiq import Lowkiq, Worker
 from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
 from lowkiq.job import shard_of
 from lowkiq.queue.shard import Exhausted
+from tests import warm
 from tests.queue.shard_driver import ShardDriver
 from tests.support import LOWKIQ, RedisServer, wait_until
 from tests.unit.conftest import Run
@@ -45,7 +46,7 @@ def test_logs_are_json_where_there_is_no_terminal_and_name_no_password(lowkiq: R
 
 def test_term_drains_a_node_in_the_foreground(tmp_path: Path, environment: dict[str, str], app: Lowkiq) -> None:
     command = [sys.executable, *LOWKIQ, "-r", "jobs:app"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
+    with warm.popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: app.nodes().nodes)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

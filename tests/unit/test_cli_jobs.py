@@ -14,6 +14,7 @@ import pytest
 
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin.past.incidents import read_incidents
+from tests import warm
 from tests.support import LOWKIQ, wait_until
 from tests.unit.conftest import Run
 
@@ -114,7 +115,7 @@ def test_events_are_told_as_they_happen_until_ctrl_c(
 
     def listen(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, *LOWKIQ, "events", *arguments]
-        return subprocess.Popen(
+        return warm.popen(
             command, cwd=tmp_path, env=environment | {"PYTHONUNBUFFERED": "1"}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
