@@ -16,6 +16,7 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import HealthCheck
+from structlog import dev
 from xdist.scheduler import LoadFileScheduling
 
 from lowkiq import Lowkiq
@@ -34,6 +35,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Of each connection redis-py tells the server its version, and parses the package's metadata for it.
 importlib.metadata.version = functools.cache(importlib.metadata.version)
+
+# rich would color, and box with their variables, the tracebacks of errors that tests provoke: 50 ms each.
+dev.ConsoleRenderer.get_active().exception_formatter = dev.plain_traceback
 
 # How long an example takes is the machine's affair; and what a test's application has from one to the next, its own. CI
 # plays the same examples each time.
