@@ -192,18 +192,20 @@ def free_port(*, bus: bool = False) -> int:
 
 def wait_until(condition: Callable[..., Any], what: str = "", *, within: float = BUDGET, every: float = 0.01) -> Any:
     """
-    Polls until the condition holds, and returns what it returned.
+    Polls until the condition holds, and returns what it returned. What takes long is looked at less often, since looking
+    takes time from what it waits for.
 
     Raises:
         TimeoutError: it did not hold `within` so many seconds.
     """
-    deadline = time.monotonic() + within
+    began = time.monotonic()
     while True:
         if value := condition():
             return value
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > within:
             raise TimeoutError(f"not within {within} s: {what or getattr(condition, '__name__', condition)}")
-        time.sleep(every)
+        time.sleep(max(every, min(waited / 10, 0.05)))
 
 
 def until_pushed(push: Callable[[], Pushed]) -> Pushed:
