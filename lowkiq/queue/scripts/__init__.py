@@ -33,7 +33,7 @@ ONCE_FREES: Final = "--@ shard oom\nfree_first(KEYS[1])\n"
 AS_DEED: Final = "--@ senders once\n{first}local function deed()\n{body}\nend\nreturn once(KEYS[1], deed)\n"
 
 _INCLUDE = re.compile(r"^--@ (\w+) (.+)\n", re.MULTILINE)
-_HINDERS = re.compile(r"\bHINDERS\.(\w+)")
+_HINDERS = re.compile(r"HINDERS\.(\w+)")
 _SIDE = re.compile(r"\{'([\w:]+)'[^{}]*hinders = '([^']+)'\}")
 _SECTION = re.compile(r"^--- (\w+)\n", re.MULTILINE)
 
