@@ -85,19 +85,20 @@ def move(app: Lowkiq, count: int) -> Iterator[None]:
 
 def known(app: Lowkiq) -> dict[str, Any]:
     """What the shards know of ids, but for times."""
-    redis: Any = app.redis()
-    found: dict[str, Any] = {}
-    for key in redis.keys("*@2:*"):
-        name = key.decode()
-        if name.endswith((":meta", ":owner", ":deeds")):
-            continue
-        kind = redis.type(key)
+    names = [key.decode() for key in app.redis().keys("*@2:*")]
+    names = [name for name in names if not name.endswith((":meta", ":owner", ":deeds"))]
+    kinds, values = app.redis().pipeline(transaction=False), app.redis().pipeline(transaction=False)
+    for name in names:
+        kinds.type(name)
+    for name, kind in zip(names, kinds.execute(), strict=True):
         if kind == b"hash":
-            is_told = name.endswith((":holds", ":recurring", ":retries"))
-            found[name] = redis.hgetall(key) if is_told else set(redis.hkeys(key))
+            (values.hgetall if name.endswith((":holds", ":recurring", ":retries")) else values.hkeys)(name)
+        elif kind == b"zset":
+            values.zrange(name, 0, -1)
         else:
-            found[name] = set(redis.zrange(key, 0, -1)) if kind == b"zset" else redis.type(key)
-    return found
+            values.type(name)
+    found = zip(names, values.execute(), strict=True)
+    return {name: set(value) if isinstance(value, list) else value for name, value in found}
 
 
 @pytest.mark.parametrize(("name", "count"), [*((name, 3) for name in DEEDS), ("delete", 4), ("let_go", 4)])
