@@ -192,8 +192,8 @@ def free_port(*, bus: bool = False) -> int:
 
 def wait_until(condition: Callable[..., Any], what: str = "", *, within: float = BUDGET, every: float = 0.01) -> Any:
     """
-    Polls until the condition holds, and returns what it returned. What takes long is looked at less often, since looking
-    takes time from what it waits for.
+    Polls until the condition holds, and returns what it returned. What takes long is looked at less often, as each look
+    takes time from what is waited for.
 
     Raises:
         TimeoutError: it did not hold `within` so many seconds.
