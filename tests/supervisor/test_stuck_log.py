@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from lowkiq_supervisor.errors import Unreachable
+from tests import warm
 from tests.harness import SCRIPT, status
 from tests.support import ROOT, SOURCES, SUPERVISOR, wait_until
 
@@ -22,7 +23,7 @@ from tests.support import ROOT, SOURCES, SUPERVISOR, wait_until
 def piped(directory: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     """A process whose stderr is a pipe that nobody reads yet."""
     plain = {name: value for name, value in os.environ.items() if "REDIS" not in name}
-    return subprocess.Popen(
+    return warm.popen(
         [sys.executable, *arguments],
         cwd=directory,
         stderr=subprocess.PIPE,
