@@ -10,6 +10,7 @@ import pytest
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin.jobs.previews import Page, Previews
 from lowkiq.job import shard_of
+from lowkiq.queue.shard import Failure
 from tests.queue.shard_driver import PAST, ShardDriver
 
 SHARDS = 3
@@ -25,9 +26,11 @@ def fail(shard: ShardDriver, delay: float = 1000.0, **errors: int | str) -> None
     shard.push_all(*((id, b"p", 1.0, PAST) for id in errors))
     lease = shard.lease()
     lease.claim()
+    failed = []
     for number, (id, how) in enumerate(errors.items()):
         retry_count, error = (how, f"error {how}") if isinstance(how, int) else (0, how)
-        lease.fail(id, retry_count, delay=delay + number, error=error)
+        failed.append(Failure(id, retry_count, delay + number, error))
+    lease.settle(failed=failed)
     lease.release("lease")
 
 

@@ -11,7 +11,7 @@ from lowkiq.admin.jobs.actions import ACTIONS, CHUNK, ActionName, Actions, Progr
 from lowkiq.admin.jobs.search import Match, Search, View
 from lowkiq.admin.jobs.states import INDEXED
 from lowkiq.job import shard_of
-from lowkiq.queue.shard import Exhausted
+from lowkiq.queue.shard import Exhausted, Failure
 from tests.admin import conftest
 from tests.admin.conftest import SHARDS
 from tests.queue.shard_driver import FUTURE, PAST
@@ -187,8 +187,7 @@ def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
     if view == "retries":
         for shard in shards:
             lease = shard.lease()
-            for job in lease.claim():
-                lease.fail(job.id, delay=FUTURE)
+            lease.settle(failed=[Failure(job.id, 0, FUTURE, "boom") for job in lease.claim()])
             lease.release("lease")
     if view == "blocked":
         for shard in shards:
