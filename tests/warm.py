@@ -181,14 +181,15 @@ def serve(descriptor: int, kind: str) -> tuple[CodeType, dict[str, Any]]:
 @contextmanager
 def leaving() -> Iterator[None]:
     """Ends the process as soon as the code in it has, but for an error, which is the interpreter's to tell."""
-    code: object = 0
+    code = 0
     try:
         yield
     except SystemExit as ended:
-        if not isinstance(code := ended.code or 0, int):
+        if not isinstance(ended.code or 0, int):
             raise
-    run_exit_functions()
-    os._exit(int(code) & 0xFF)
+        code = int(ended.code or 0) & 0xFF
+    run_exit_functions(code, 600.0)
+    os._exit(code)
 
 
 def _fork_away() -> int:

@@ -25,10 +25,10 @@ class Process(Child):
 
     def __init__(self) -> None:
         super().__init__(pid=0, pidfd=None, beats=None)  # type: ignore[arg-type]
-        self.sent: list[signal.Signals] = []
+        self.signals: list[signal.Signals] = []
 
     def send(self, signum: signal.Signals) -> None:
-        self.sent.append(signum)
+        self.signals.append(signum)
 
 
 def working_slot(title: str) -> Slot:
@@ -89,7 +89,7 @@ class Replacing(Replacement):
         self.became_ready(beside)
         assert (place.child, beside.child) == (successor, predecessor)
         assert isinstance(predecessor, Process)
-        assert predecessor.sent == [signal.SIGTERM]
+        assert predecessor.signals == [signal.SIGTERM]
         assert not beside.enter(State.READY), "the old process says so while it ends: that doesn't count"
         beside.emptied("exit code 0")
         self.predecessor_ended(beside)
@@ -145,7 +145,7 @@ def test_nobody_is_recycled_before_the_last_one_is_gone(slots: list[Slot]) -> No
     assert beside.enter(State.READY)
     replacing.became_ready(beside)
     assert isinstance(beside.child, Process)
-    assert (beside.child.sent, beside.kill_at) == ([signal.SIGHUP], None)
+    assert (beside.child.signals, beside.kill_at) == ([signal.SIGHUP], None)
     assert replacing.current is None, "a roll by a person need not wait for it"
     assert replacing.recycle_from() is None
     beside.emptied("exit code 0")
@@ -318,7 +318,7 @@ def test_a_silence_gets_a_second_chance_and_one_that_is_told_to_end_is_not_looke
     hangs.enforce(slots)
     hangs.enforce(slots)
     assert [slot.child.silent_at is not None for slot in slots if slot.child] == [True, True, False]
-    assert [slot.child.sent for slot in slots if isinstance(slot.child, Process)] == [[], [], []]
+    assert [slot.child.signals for slot in slots if isinstance(slot.child, Process)] == [[], [], []]
     for slot in slots[:2]:
         assert isinstance(slot.child, Process)
         assert slot.child.silent_at is not None
@@ -326,7 +326,7 @@ def test_a_silence_gets_a_second_chance_and_one_that_is_told_to_end_is_not_looke
     assert isinstance(slots[0].child, Process)
     slots[0].child.note(Beat("ready"))
     hangs.enforce(slots)
-    assert [slot.child.sent for slot in slots if isinstance(slot.child, Process)] == [[], [signal.SIGABRT], []]
+    assert [slot.child.signals for slot in slots if isinstance(slot.child, Process)] == [[], [signal.SIGABRT], []]
 
 
 def test_without_a_limit_silence_is_fine(slots: list[Slot]) -> None:
