@@ -181,6 +181,8 @@ def test_a_shard_is_not_acquired_while_its_jobs_of_a_lost_lease_run(kept: Kept) 
 
 def test_what_is_moved_away_or_another_node_s_part_is_not_asked_for(kept: Kept) -> None:
     kept.leases[0].is_moved = kept.leases[1].is_foster = True
+    shard = kept.leases[0].shard
+    kept.keeper._runtime.layouts[shard.queue] = Layout(LAYOUT_VERSION, 4, 2, 2, 1)
     kept.round()
     assert kept.epochs == [False, False]
     kept.keeper.take_over(kept.leases[1])
