@@ -71,7 +71,7 @@ class Events:
         self._ready: deque[Event] = deque()
         self._renew_at = self._open_at = 0.0
         self._has_gap = False
-        self._closed = threading.Event()
+        self._closed, self._reading = threading.Event(), threading.Lock()
         self._open()
 
     def __iter__(self) -> Self:
@@ -104,6 +104,18 @@ class Events:
 
     def next(self, seconds: float) -> Event | None:
         """The next event; None if there is none within that time, or it is closed."""
+        with self._reading:
+            event = self._next(seconds)
+        if self._closed.is_set():
+            self._end()
+        return event
+
+    def close(self) -> None:
+        """Ends it. A shard forgets it within half a minute."""
+        self._closed.set()
+        self._end()
+
+    def _next(self, seconds: float) -> Event | None:
         until = clock.monotonic() + seconds
         while not self._closed.is_set():
             if self._ready:
@@ -114,9 +126,13 @@ class Events:
             self._read(min(left, READ))
         return None
 
-    def close(self) -> None:
-        """Ends it. A shard forgets it within half a minute."""
-        self._closed.set()
+    def _end(self) -> None:
+        """Closes the connection, unless somebody reads, who does it then."""
+        if self._reading.acquire(blocking=False):
+            try:
+                self._disconnect()
+            finally:
+                self._reading.release()
 
     def _open(self) -> None:
         self._open_at = clock.monotonic() + PAUSE

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 from lowkiq import Lowkiq
 from lowkiq.admin.live import set_live
-from tests.support import RedisServer
+from tests.support import RedisServer, wait_until
 
 
 def test_events_of_another_database_are_not_heard(redis_server: RedisServer, make_app: Callable[..., Lowkiq]) -> None:
@@ -24,3 +26,30 @@ def test_events_of_another_database_are_not_heard(redis_server: RedisServer, mak
             event = events.next(60)
             assert event and event.kind == "settings_changed" and event.detail.endswith(f"by {id}")
             assert events.next(0.1) is None
+
+
+def test_who_closes_them_leaves_no_connection_behind(app: Lowkiq) -> None:
+    app.worker(queue_name="q")(lambda _: None)
+    events, read = app.events(), app.events()
+    reader = threading.Thread(target=lambda: list(read), daemon=True)
+    reader.start()
+    wait_until(lambda: len(listening(app)) == 2)
+    read.close()
+    reader.join(60)
+    events.close()
+    wait_until(lambda: not listening(app), within=5)
+
+
+def test_what_was_closed_opens_nothing_any_more(app: Lowkiq) -> None:
+    app.worker(queue_name="q")(lambda _: None)
+    events = app.events()
+    events.close()
+    assert events.next(0.1) is None
+    assert list(events) == []
+    assert listening(app) == []
+
+
+def listening(app: Lowkiq) -> list[Any]:
+    client: Any = app.redis()
+    found: list[Any] = client.client_list(_type="pubsub")
+    return found
