@@ -20,6 +20,7 @@ from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue import resharding
 from lowkiq.queue.bell import LocalBell
+from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import AWAY, CANCELS, KEPT, LETTERS, LOST, RECURS, WAITS, WANTED, Owned, Released, Restored
 from lowkiq.shared_page import DeadNode
