@@ -107,8 +107,8 @@ class _Late(TyperGroup):
     """Has only names and first words of its commands, until one is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed and made(listed.name), rest
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, name and made(name), rest
 
 
 cli = typer.Typer(
