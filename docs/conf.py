@@ -110,8 +110,9 @@ def rooms(_: Sphinx, name: str, source: list[str]) -> None:
 def every_command(_: Sphinx, name: str, source: list[str]) -> None:
     """Has the page on commands show what each says of itself."""
     if name == "docs/cli":
-        for program, room in (("lowkiq-supervisor", "lowkiq_supervisor.cli"), ("lowkiq", "lowkiq.cli.commands")):
-            command = typer.main.get_command(import_module(room).cli)
+        supervisor = typer.main.get_command(import_module("lowkiq_supervisor.cli").cli)
+        lowkiq = import_module("lowkiq.cli.commands").whole()
+        for program, command in (("lowkiq-supervisor", supervisor), ("lowkiq", lowkiq)):
             source[0] += "".join(f"\n### {title}\n\n```text\n{text}\n```\n" for title, text in helps(program, command))
 
 

@@ -36,7 +36,10 @@ from lowkiq.queue import scripts
 #: Sources that the server has imported from: children that have others are started cold.
 SOURCES = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "supervisor")]
 #: What servers import: as much as their children would, for what nobody needs costs time at each fork and end.
-MODULES = {"supervisor": ["lowkiq_supervisor.cli"], "library": ["lowkiq.cli.commands", "lowkiq.node.node"]}
+MODULES = {
+    "supervisor": ["lowkiq_supervisor.cli"],
+    "library": [f"lowkiq.cli.{file.stem}" for file in Path(SOURCES[0], "lowkiq/cli").glob("[!_]*.py")],
+}
 #: What typer loads once it parses, where pydantic happens to be installed.
 LOADED_LATE = "typer._adapters"
 #: Variables that Python or the loader read before any line of ours.

@@ -1,62 +1,20 @@
-"""The `lowkiq` command: one node in the foreground, and what people ask of queues, nodes and the morgue."""
+"""
+The `lowkiq` command: one node in the foreground, and what people ask of queues, nodes and the morgue. A command's
+module is imported when that is called: help, completion and the version take none.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Mapping
-from itertools import chain
-from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Final
 
-import msgspec
 import typer
+from typer.core import TyperGroup
 
-from lowkiq import Lowkiq, SettingsError, __version__, environment, log
-from lowkiq.admin.alerts.redis import of_unreadable
-from lowkiq.admin.limits import read_limits
-from lowkiq.admin.past.history import read_earlier
-from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
-from lowkiq.cli import tables
-from lowkiq.cli.alerts import ALERTS_EPILOG, alerts
-from lowkiq.cli.examples import add_examples
-from lowkiq.cli.find import find
-from lowkiq.cli.find import jobs as list_jobs
-from lowkiq.cli.flow import (
-    EVENTS_EPILOG,
-    PAUSE_EPILOG,
-    RESHARD_EPILOG,
-    events,
-    held,
-    hold,
-    pause,
-    release_ids,
-    reshard,
-    resume,
-    stop_waiting,
-    tenants,
-    told_of,
-    track,
-    untrack,
-)
-from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
-from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
-from lowkiq.cli.new import new
-from lowkiq.cli.nodes import INCIDENTS_EPILOG, OWNERS_EPILOG, incidents, owners
-from lowkiq.cli.nodes import nodes as on_nodes
-from lowkiq.cli.one_job import PERFORM_EPILOG, job, perform, push
-from lowkiq.cli.opening import Answer, AsJson, Require, answering, clear_errors, fail, loaded, opened_app
-from lowkiq.cli.queues import Queue
-from lowkiq.cli.recurring import recurring
-from lowkiq.doctor import command as examiner
-from lowkiq.environment import ExitCode, code_of_import, parse_address
-from lowkiq.errors import AppNotFound, LowkiqError
-from lowkiq.node.node import Node
-from lowkiq.process.ending import USUAL, finish
+from lowkiq import __version__
+from lowkiq.cli.given import Require, add_examples
 from lowkiq.process.held_signals import release
-from lowkiq.process.signals import disarm, leave_on
-from lowkiq.queue.call import redis_time
-from lowkiq.queue.rates import read_waiting
 
 EPILOG = """\b
 Examples:
@@ -91,46 +49,98 @@ Examples:
   lowkiq morgue revive OrderSync 17 42                   or --all, --error, --pattern, --tag
 """
 
-WEB_EPILOG = """\b
-Examples:
-  lowkiq web -r shop.jobs                                logs a link for a browser on this machine
-  LOWKIQ_WEB_TOKEN=… lowkiq web -r shop.jobs --bind :8080
-  LOWKIQ_WEB_USER=… LOWKIQ_WEB_PASSWORD=… lowkiq web --bind 10.0.0.5:8080 --read-only
-  lowkiq web --bind :8080 --no-auth                      behind something that decides who gets here
+#: Command → its function, or the group of those below it, in this package; and how its help begins.
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "cancel": ("jobs.cancel", "Cancels jobs: what is queued of them is deleted, what runs is asked to stop."),
+    "pause": ("flow.pause", "Pauses a queue: nothing of it starts until it is resumed."),
+    "resume": ("flow.resume", "Resumes a paused queue."),
+    "reshard": ("flow.reshard", "Gives a queue another number of shards while it is in use, or tells how far that is."),
+    "hold": ("flow.hold", "Keeps ids from being run until they are released."),
+    "release": ("flow.release_ids", "Has held ids run again."),
+    "stop-waiting": ("flow.stop_waiting", "Has jobs that wait for others run without those."),
+    "held": ("flow.held", "Lists the ids of a queue that are held: since when, by whom and why."),
+    "tenants": ("flow.tenants", "Lists whose backlog is the largest, in a queue whose worker has fair_by."),
+    "set": ("live.set_options", "Sets options of a queue, which its nodes follow while they run."),
+    "unset": ("live.unset_options", "Has options of a queue be those of the code again."),
+    "settings": (
+        "live.settings",
+        "Shows which options of queues are set, by whom and since when, beside those of the code.",
+    ),
+    "find": ("find.find", "Finds jobs by their ids, over all queues, and why they do not run."),
+    "jobs": ("find.jobs", "Lists jobs of a queue in one state, and why they do not run."),
+    "job": ("one_job.job", "Tells the story of a job: where it is and why, what it carries, its error."),
+    "push": (
+        "one_job.push",
+        "Pushes a job, as the application would: it needs that (-r), whose worker checks the payload.",
+    ),
+    "perform": ("one_job.perform", "Runs a job here, in the foreground, that is dead or queued."),
+    "undo": ("jobs.undo", "Undoes a deletion of a minute ago at most."),
+    "incidents": (
+        "nodes.incidents",
+        "What happened to nodes and queues, and what people did, for 30 days, the newest first.",
+    ),
+    "track": ("flow.track", "Keeps what happens to jobs from now on; their pages show it, and the overview pins them."),
+    "untrack": ("flow.untrack", "Tracks jobs no longer, and forgets what was kept."),
+    "events": ("flow.events", "Tells what happens to jobs, as it happens."),
+    "failures": (
+        "jobs.failures",
+        "Shows why jobs of a queue fail: retries and morgue by kind of error; or the last error of one job.",
+    ),
+    "alerts": ("alerts.alerts", "What is wrong with nodes, queues and Redis, since when, and what to do."),
+    "owners": (
+        "nodes.owners",
+        "Which node has each shard, which is to have it, and why: by leases, and by what nodes say of themselves.",
+    ),
+    "new": ("new.new", "Makes a project that runs: an application, a worker, its test, and Compose for development."),
+    "stats": ("flow.stats", "What each queue holds and does, in a line a queue; with --wide, all of its numbers."),
+    "statistics": ("flow.statistics", "How long jobs of a queue waited and ran, by day."),
+    "web": ("web.web", "Serves the web view: queues, nodes and jobs in a browser, an API, /metrics."),
+    "doctor": ("node.doctor", "Examines Redis, queues, nodes and this machine, and says what to mend."),
+    "morgue": ("jobs.morgue", "The jobs that failed too often."),
+    "blocked": ("jobs.blocked", "The jobs that failed too often, and hold up their ids."),
+    "recurring": ("recurring.recurring", "Jobs that recur."),
+    "nodes": ("nodes.nodes", "Nodes, and what is wrong."),
+}
 
-\b
-Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps. Without any
-it makes up a token, and logs a link with it. With --no-auth, LOWKIQ_WEB_HOSTS lists the names it answers to, beside
-addresses. Without -r it knows only where Redis is, which is enough to see and act. LOWKIQ_WEB_PROXIES lists addresses
-of proxies that are believed: what they tell of the path (X-Forwarded-Prefix) and, with --no-auth, of who somebody is.
-"""
+
+class _Late(TyperGroup):
+    """Has only names and first words of its commands, until one is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, name and made(name), rest
+
 
 cli = typer.Typer(
+    cls=_Late,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     epilog=EPILOG,
 )
-cli.add_typer(morgue, name="morgue")
-cli.add_typer(blocked, name="blocked")
-cli.add_typer(recurring, name="recurring")
-cli.add_typer(on_nodes, name="nodes")
-COMMANDS: Final[Mapping[str, Callable[..., None]]] = {
-    "cancel": cancel, "pause": pause, "resume": resume, "reshard": reshard, "hold": hold, "release": release_ids,
-    "stop-waiting": stop_waiting, "held": held, "tenants": tenants, "set": set_options, "unset": unset_options,
-    "settings": settings, "find": find, "jobs": list_jobs, "job": job, "push": push, "perform": perform, "undo": undo,
-    "incidents": incidents, "track": track, "untrack": untrack, "events": events, "failures": failures,
-    "alerts": alerts, "owners": owners, "new": new,
-}  # fmt: skip
-#: Command → what its help ends with, if that is more than an example.
-EPILOGS: Final[Mapping[str, str]] = {
-    "cancel": CANCEL_EPILOG, "pause": PAUSE_EPILOG, "reshard": RESHARD_EPILOG, "set": SET_EPILOG,
-    "perform": PERFORM_EPILOG, "incidents": INCIDENTS_EPILOG, "events": EVENTS_EPILOG, "alerts": ALERTS_EPILOG,
-    "owners": OWNERS_EPILOG,
-}  # fmt: skip
-for _name, _command in COMMANDS.items():
-    cli.command(_name, epilog=EPILOGS.get(_name))(_command)
+for _name, (_, _help) in COMMANDS.items():
+    cli.command(_name, help=_help)(lambda: None)
+
+
+def made(name: str) -> Any:
+    """The command of this name. Its help ends with its module's NAME_EPILOG, or an example."""
+    place, attribute = COMMANDS[name][0].split(".")
+    module = import_module(f"lowkiq.cli.{place}")
+    found, only = getattr(module, attribute), typer.Typer(rich_markup_mode=None)
+    if isinstance(found, typer.Typer):
+        only.add_typer(found, name=name)
+    else:
+        only.command(name, epilog=getattr(module, f"{name.upper()}_EPILOG", None))(found)
+    add_examples(only)
+    return typer.main.get_group(only).commands[name]
+
+
+def whole() -> Any:
+    """`lowkiq` with all of its commands made, for who looks through them."""
+    group: Any = typer.main.get_command(cli)
+    group.commands = {name: made(name) for name in COMMANDS}
+    return group
 
 
 @cli.callback(invoke_without_command=True)
@@ -160,171 +170,13 @@ def run(
     if context.invoked_subcommand is not None:
         release()
         return
-    with clear_errors():
-        if require is None:
-            raise SettingsError("which application? Say -r MODULE or -r MODULE:ATTR")
-        _configure_log()
-        number, count, is_numbered = _node_numbers(node_number, number_of_nodes)
-        named = environment.find("--queues", queues, os.environ)
-        several = environment.find("--threads", threads, os.environ)
-        _take_signals()
-        app = loaded(require)
-    try:
-        node = Node(
-            app,
-            node_number=number,
-            number_of_nodes=count,
-            is_elastic=not is_numbered,
-            queues=environment.parse_queues(named) if named else None,
-            threads=environment.parse_threads(several) if several else None,
-            burst=burst,
-            ends_process=True,
-            source=require,
-        )
-    except LowkiqError as error:
-        fail(str(error), code_of_import(error))
-    _exit(node.run(), node.time_left)
+    from lowkiq.cli import node  # noqa: PLC0415 (which imports all that runs jobs)
 
-
-def _configure_log() -> None:
-    """Log to LOWKIQ_LOG_FILE, else to stderr; of variables that are nearly right it tells first."""
-    path = environment.find("--log-file", None, os.environ)
-    try:
-        log.configure(path=Path(path.text).absolute() if path else None)
-    except OSError as error:
-        raise SettingsError(f"{path}: {error}") from error
-    log.warn_of_misspelt(os.environ)
-
-
-def _take_signals() -> None:
-    """From here until the node takes them itself: there is nothing to drain yet."""
-    disarm()
-    drained = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), ExitCode.DRAINED)
-    leave_on({**drained, signal.SIGQUIT: ExitCode.ABANDONED})
-    release()
-
-
-def _node_numbers(number: str | None, count: str | None) -> tuple[int, int, bool]:
-    """Number of the node, and of all, from options, else the environment, else 0 of 1; and whether anybody has said."""
-    this = environment.find_node_number(number or None, os.environ)
-    all_nodes = environment.find_number_of_nodes(count or None, os.environ)
-    node_number = environment.parse_node_number(this) if this else 0
-    number_of_nodes = environment.parse_number_of_nodes(all_nodes, lowest=0) if all_nodes else 1
-    if node_number >= number_of_nodes:
-        raise SettingsError(
-            f"node number {node_number} of {number_of_nodes} nodes: numbers go from 0 to the number of nodes - 1 "
-            "(--node-number or NODE_NUMBER, --number-of-nodes or NUMBER_OF_NODES)"
-        )
-    return node_number, number_of_nodes, bool(this or all_nodes)
-
-
-@cli.command()
-@answering
-def stats(
-    app: Lowkiq, wide: Annotated[bool, typer.Option("--wide", help="All numbers of each queue.")] = False
-) -> Answer:
-    """What each queue holds and does, in a line a queue; with --wide, all of its numbers."""
-    metrics = app.metrics()
-    now, namespace = redis_time(app.caller), app.settings.namespace
-    limits = read_limits(app.caller, namespace, metrics)
-    waiting = read_waiting(app.caller, namespace, list(metrics), now)
-    more = {name: {"limit": limit} for name, limit in limits.items()}
-    rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
-    rows = {
-        name: msgspec.structs.asdict(row) | more.get(name, {}) | rated.get(name, {}) for name, row in metrics.items()
-    }
-    for alert in of_unreadable(app.caller.met.now()):
-        typer.echo(f"{alert.kind}: {alert.text}", err=True)
-    told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
-    told += [*tables.of_waiting(waiting, now), *told_of(app)]
-    if wide:
-        return Answer(rows, [tables.of_queues(metrics), *told])
-    earlier = read_earlier(app.caller, namespace, metrics)
-    return Answer(rows, [*tables.plain(tables.in_short(metrics, earlier, now)), *told])
-
-
-@cli.command()
-@answering
-def statistics(
-    app: Lowkiq,
-    queue: Queue,
-    days: Annotated[int, typer.Option(min=1, max=KEPT_DAYS, help="The last so many days, in UTC.")] = 1,
-) -> Answer:
-    """How long jobs of a queue waited and ran, by day."""
-    app.statistics(queue)  # raises for one that nobody knows
-    found = read_statistics(app.caller, app.settings.namespace, queue, days)
-    return Answer(found, tables.of_statistics(queue, found) if found else f"no job of {queue} has run in that time")
-
-
-@on_nodes.callback(invoke_without_command=True)
-def nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
-    """Which nodes live, what they run, and what is wrong. Exits 1 when something is."""
-    context.obj = require or context.obj
-    if context.invoked_subcommand is None:
-        _nodes(context, require, as_json)
-
-
-@answering
-def _nodes(app: Lowkiq) -> Answer:
-    found = app.nodes()
-    running = tables.of_running(found)
-    shown = [tables.of_nodes(found), *([running] if running else [])]
-    return Answer(found, chain(shown, tables.of_alerts(found.alerts, app.caller)), found.is_well)
-
-
-@cli.command(epilog=WEB_EPILOG)
-def web(
-    context: typer.Context,
-    require: Require = None,
-    bind: Annotated[str, typer.Option(metavar="[HOST:]PORT", help="Where to listen.")] = "127.0.0.1:8080",
-    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
-    no_payloads: Annotated[bool, typer.Option("--no-payloads", help="Show sizes of payloads only.")] = False,
-    no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Whoever reaches it may see and act; something else protects it.")
-    ] = False,
-    root_path: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where a proxy has it: /lowkiq. [LOWKIQ_WEB_ROOT_PATH]")
-    ] = None,
-) -> None:
-    """Serves the web view: queues, nodes and jobs in a browser, an API, /metrics. TERM and INT end it."""
-    try:
-        from lowkiq.web import server  # noqa: PLC0415 (an extra, which other commands do without)
-    except ModuleNotFoundError as error:
-        fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", ExitCode.USAGE)
-    with opened_app(require or context.obj) as app:
-        _configure_log()
-        disarm(but=(signal.SIGHUP,))
-        code = server.serve(
-            app,
-            parse_address(bind),
-            read_only=read_only,
-            payloads=not no_payloads,
-            no_auth=no_auth,
-            root_path=root_path,
-        )
-    _exit(code)
-
-
-@cli.command(epilog=examiner.EPILOG)
-def doctor(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
-    """Examines Redis, queues, nodes and this machine, and says what to mend. Exits 1 when there is a problem."""
-    try:
-        findings = examiner.examine_app(require or context.obj)
-    except (AppNotFound, SettingsError) as error:
-        fail(str(error), code_of_import(error))
-    if as_json:
-        typer.echo(examiner.as_json(findings))
-    else:
-        tables.show(examiner.table(findings), examiner.summary(findings))
-    _exit(0 if examiner.is_well(findings) else ExitCode.FAILED)
-
-
-add_examples(cli)
-
-
-def _exit(code: int, seconds: float = USUAL) -> NoReturn:
-    """
-    Ends as Python does, with what the application has registered for the end; but threads that a drain has abandoned,
-    or that wait for Redis, do not hold the process.
-    """
-    os._exit(finish(code, seconds))
+    node.run(
+        require,
+        node_number=node_number,
+        number_of_nodes=number_of_nodes,
+        queues=queues,
+        threads=threads,
+        burst=burst,
+    )

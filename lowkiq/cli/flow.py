@@ -1,6 +1,6 @@
 """
 Commands on the flow of a queue: `pause`, `resume` and `reshard` for all of it, `hold` and `release` for ids; whose it
-is; and what happens to it.
+is; what happens to it, and its numbers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.admin import resharding
+from lowkiq.admin.alerts.redis import of_unreadable
 from lowkiq.admin.jobs.pausing import WAIT, restless
+from lowkiq.admin.limits import read_limits
+from lowkiq.admin.past.history import read_earlier
+from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.admin.pauses import Hold, by_whom
 from lowkiq.admin.words import age, printable
+from lowkiq.cli import tables
 from lowkiq.cli.opening import Answer, answering, as_text, who
 from lowkiq.cli.queues import OneQueue, Queue, SomeIds, actions_on, counted, done, queries_of, shards_count, with_ids
 from lowkiq.codec import encodable
 from lowkiq.queue.call import redis_time
+from lowkiq.queue.rates import read_waiting
 
 RESHARD_EPILOG: Final = """\b
 Examples:
@@ -204,3 +210,39 @@ def tenants(
     lines = [f"{printable(one.tenant, 200)} {one.ids:,}" for one in found]
     none = f"nothing that is queued in {printable(queue, 200)} has a tenant"
     return Answer(found, lines or none)
+
+
+@answering
+def stats(
+    app: Lowkiq, wide: Annotated[bool, typer.Option("--wide", help="All numbers of each queue.")] = False
+) -> Answer:
+    """What each queue holds and does, in a line a queue; with --wide, all of its numbers."""
+    metrics = app.metrics()
+    now, namespace = redis_time(app.caller), app.settings.namespace
+    limits = read_limits(app.caller, namespace, metrics)
+    waiting = read_waiting(app.caller, namespace, list(metrics), now)
+    more = {name: {"limit": limit} for name, limit in limits.items()}
+    rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
+    rows = {
+        name: msgspec.structs.asdict(row) | more.get(name, {}) | rated.get(name, {}) for name, row in metrics.items()
+    }
+    for alert in of_unreadable(app.caller.met.now()):
+        typer.echo(f"{alert.kind}: {alert.text}", err=True)
+    told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
+    told += [*tables.of_waiting(waiting, now), *told_of(app)]
+    if wide:
+        return Answer(rows, [tables.of_queues(metrics), *told])
+    earlier = read_earlier(app.caller, namespace, metrics)
+    return Answer(rows, [*tables.plain(tables.in_short(metrics, earlier, now)), *told])
+
+
+@answering
+def statistics(
+    app: Lowkiq,
+    queue: Queue,
+    days: Annotated[int, typer.Option(min=1, max=KEPT_DAYS, help="The last so many days, in UTC.")] = 1,
+) -> Answer:
+    """How long jobs of a queue waited and ran, by day."""
+    app.statistics(queue)  # raises for one that nobody knows
+    found = read_statistics(app.caller, app.settings.namespace, queue, days)
+    return Answer(found, tables.of_statistics(queue, found) if found else f"no job of {queue} has run in that time")

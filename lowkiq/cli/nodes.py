@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import chain
 from typing import Annotated
 
 import msgspec
@@ -21,6 +22,8 @@ from lowkiq.admin.beats.owners import owners_of
 from lowkiq.admin.metrics import read_layouts, read_shards
 from lowkiq.admin.past.incidents import Incident, NewIncident, read_incidents, try_to_note
 from lowkiq.admin.words import age, listed, moment, plural, printable
+from lowkiq.cli import tables
+from lowkiq.cli.given import AsJson, Require
 from lowkiq.cli.opening import Answer, answering, fail, who
 from lowkiq.cli.queues import OneQueue, shards_count
 from lowkiq.environment import ExitCode
@@ -102,6 +105,22 @@ def _asking(action: HandName) -> Callable[..., None]:
 
 for _action, _hand in HANDS.items():
     nodes.command(_action, help=_hand.does)(_asking(_action))
+
+
+@nodes.callback(invoke_without_command=True)
+def show_nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
+    """Which nodes live, what they run, and what is wrong. Exits 1 when something is."""
+    context.obj = require or context.obj
+    if context.invoked_subcommand is None:
+        _nodes(context, require, as_json)
+
+
+@answering
+def _nodes(app: Lowkiq) -> Answer:
+    found = app.nodes()
+    running = tables.of_running(found)
+    shown = [tables.of_nodes(found), *([running] if running else [])]
+    return Answer(found, chain(shown, tables.of_alerts(found.alerts, app.caller)), found.is_well)
 
 
 @nodes.command("forget")

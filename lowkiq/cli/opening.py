@@ -10,25 +10,24 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, get_type_hints
 
 import msgspec
 import typer
 from redis.exceptions import RedisError
 from rich.table import Table
 
-from lowkiq import Lowkiq, LowkiqError, SettingsError
+from lowkiq import Lowkiq, LowkiqError, SettingsError, environment, log
 from lowkiq.cli import tables
+from lowkiq.cli.given import AsJson, Require
 from lowkiq.environment import ExitCode, code_of_import
 from lowkiq.errors import UnknownQueue, import_refusal
 from lowkiq.importing import load_app
+from lowkiq.process.ending import USUAL, finish
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redaction import redact
 from lowkiq.transport.errors import explained
-
-_WHICH = "The application, or its file; the current directory is importable."
-Require = Annotated[str | None, typer.Option("-r", "--require", "--app", metavar="MODULE[:ATTR]", help=_WHICH)]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
 class Answer(NamedTuple):
@@ -120,6 +119,24 @@ def clear_errors() -> Iterator[None]:
 def fail(message: str, code: int) -> NoReturn:
     typer.echo(f"lowkiq: {message}", err=True)
     raise typer.Exit(code)
+
+
+def configure_log() -> None:
+    """Log to LOWKIQ_LOG_FILE, else to stderr; of variables that are nearly right it tells first."""
+    path = environment.find("--log-file", None, os.environ)
+    try:
+        log.configure(path=Path(path.text).absolute() if path else None)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error}") from error
+    log.warn_of_misspelt(os.environ)
+
+
+def leave(code: int, seconds: float = USUAL) -> NoReturn:
+    """
+    Ends as Python does, with what the application has registered for the end; but threads that a drain has abandoned,
+    or that wait for Redis, do not hold the process.
+    """
+    os._exit(finish(code, seconds))
 
 
 def who() -> str:

@@ -14,7 +14,7 @@ import pytest
 import typer.main
 
 from lowkiq import Lowkiq
-from lowkiq.cli.commands import cli as lowkiq_command
+from lowkiq.cli.commands import whole
 from lowkiq_supervisor.cli import cli as supervisor_command
 from tests import warm
 from tests.support import ROOT, SOURCES, RedisServer
@@ -94,7 +94,7 @@ def test_what_runs_as_a_whole_has_its_test(page: str, test: str) -> None:
 
 
 COMMANDS: Final[dict[str, Any]] = {
-    "lowkiq": typer.main.get_command(lowkiq_command),
+    "lowkiq": whole(),
     "lowkiq-supervisor": typer.main.get_command(supervisor_command),
 }
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
-import typer
-
 from lowkiq import Lowkiq, Worker
-from lowkiq.cli.commands import cli
+from lowkiq.cli.commands import COMMANDS, whole
+from tests.support import ROOT
 from tests.unit.conftest import Run
 from tests.unit.test_cli_jobs import as_json
 
@@ -21,13 +22,27 @@ def commands(of: Any, path: str = "") -> dict[str, Any]:
 
 
 def test_each_command_has_an_example_and_gives_json_but_those_that_serve() -> None:
-    found = commands(typer.main.get_command(cli))
+    found = commands(whole())
     assert len(found) > 40
     for name, command in found.items():
         told = f"{command.epilog or ''}"
         assert f"lowkiq{name}" in told or f"lowkiq -r shop.jobs{name}" in told, name
         options = [text for parameter in command.params for text in parameter.opts]
         assert name in {" web", " new"} or "--json" in options, name
+
+
+def test_the_list_of_commands_says_of_each_how_its_help_begins() -> None:
+    assert {name: text for name, (_, text) in COMMANDS.items()} == {
+        name: command.get_short_help_str(1_000) for name, command in whole().commands.items()
+    }
+
+
+def test_help_imports_no_command_and_a_command_no_other() -> None:
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from lowkiq.cli import main; main()"
+    for words, own, other in ("-h", "cli.commands", "cli.opening"), ("job -h", "cli.one_job", "cli.flow"):
+        command = [sys.executable, "-c", code, *words.split()]
+        told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.split()
+        assert f"lowkiq.{own}" in told and f"lowkiq.{other}" not in told, words
 
 
 def test_jobs_of_a_queue_are_listed_by_state_error_and_tag(lowkiq: Run, queue: type[Worker]) -> None:

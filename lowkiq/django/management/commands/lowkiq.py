@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
-import typer
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
@@ -43,12 +42,11 @@ class Command(BaseCommand):
     def execute_as(self, words: list[str]) -> NoReturn:
         """Replaces this process. Raises SettingsError for settings that can't be used."""
         get_app()
-        from lowkiq.cli.commands import cli  # noqa: PLC0415 (rich and all; only here it is needed)
+        from lowkiq.cli.commands import COMMANDS, made  # noqa: PLC0415 (only here they are needed)
 
-        commands = getattr(typer.main.get_command(cli), "commands", {})
-        if words and words[0] in commands:
+        if words and words[0] in COMMANDS:
             main = "from lowkiq.cli import main; main()"
-            takes_app = any(option.name == "require" for option in commands[words[0]].params)
+            takes_app = any(option.name == "require" for option in made(words[0]).params)
             words = [words[0], *(("-r", APP) if takes_app else ()), *words[1:]]
         else:
             main = "from lowkiq_supervisor.entry import main; main()"

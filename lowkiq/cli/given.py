@@ -1,13 +1,17 @@
-"""An example for each command that has no longer help of its own."""
+"""What most commands have: options, and an example at the end of their help."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
-#: Command → a command line that shows it.
+_WHICH = "The application, or its file; the current directory is importable."
+Require = Annotated[str | None, typer.Option("-r", "--require", "--app", metavar="MODULE[:ATTR]", help=_WHICH)]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+#: Command that has no longer help of its own → a command line that shows it.
 EXAMPLES: Final[Mapping[str, str]] = {
     "new": "lowkiq new shop",
     "resume": "lowkiq resume OrderSync",
