@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from lowkiq.admin.jobs.search import AT_ONCE, count_tagged
 from lowkiq.job import LONGEST_TENANT, parse_tags
@@ -18,7 +16,7 @@ from lowkiq.queue.shard import Shard
 SAMPLE: Final = 100
 
 
-class TenantBacklog(msgspec.Struct, frozen=True):
+class TenantBacklog(NamedTuple):
     """A tenant, and how many ids of it are queued, for now or later: but for those that wait for a person or a run."""
 
     tenant: str
@@ -64,7 +62,7 @@ def _sampled(caller: Caller, shards: Sequence[Shard]) -> Counter[bytes]:
 READ_A_SHARD: Final = 100
 
 
-class TagCount(msgspec.Struct, frozen=True):
+class TagCount(NamedTuple):
     """A tag, and how many ids have it: queued, claimed or in the morgue."""
 
     tag: str

@@ -12,7 +12,6 @@ from lowkiq.admin.beats.health import ThreadHealth, batch_of
 from lowkiq.admin.jobs.finder import GONE, FoundJob
 from lowkiq.admin.jobs.previews import Page
 from lowkiq.admin.jobs.reader import JobPreview, PayloadPreview
-from lowkiq.admin.jobs.tags import TagCount, TenantBacklog
 from lowkiq.codec import encodable
 from lowkiq.errors import short
 from lowkiq.failure import main_line
@@ -108,11 +107,18 @@ class TagsQuery(msgspec.Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 50
 
 
+class TagRow(msgspec.Struct, frozen=True):
+    """A tag, and how many ids have it: queued, in hand or in the morgue."""
+
+    tag: str
+    ids: int
+
+
 class TagsReply(msgspec.Struct, frozen=True):
     """The tags that most ids of a queue have."""
 
     queue: str
-    tags: list[TagCount]
+    tags: list[TagRow]
 
 
 @operation(
@@ -124,7 +130,7 @@ class TagsReply(msgspec.Struct, frozen=True):
 )
 def tags(call: ApiCall) -> TagsReply:
     """The tags that most ids of a queue have, the most frequent first."""
-    return TagsReply(call.queue, call.backend.tags(call.queue, call.query.limit))
+    return TagsReply(call.queue, [TagRow(*one) for one in call.backend.tags(call.queue, call.query.limit)])
 
 
 class TenantsQuery(msgspec.Struct, frozen=True):
@@ -133,11 +139,18 @@ class TenantsQuery(msgspec.Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 10
 
 
+class TenantRow(msgspec.Struct, frozen=True):
+    """A tenant, and how many ids of it are queued."""
+
+    tenant: str
+    ids: int
+
+
 class TenantsReply(msgspec.Struct, frozen=True):
     """The tenants with the largest backlogs of a queue."""
 
     queue: str
-    tenants: list[TenantBacklog]
+    tenants: list[TenantRow]
 
 
 @operation(
@@ -150,7 +163,7 @@ class TenantsReply(msgspec.Struct, frozen=True):
 )
 def tenants(call: ApiCall) -> TenantsReply:
     """Whose backlog is the largest in a queue that gives fair shares."""
-    return TenantsReply(call.queue, call.backend.tenants(call.queue, call.query.limit))
+    return TenantsReply(call.queue, [TenantRow(*one) for one in call.backend.tenants(call.queue, call.query.limit)])
 
 
 def _rows(call: ApiCall, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:
