@@ -185,7 +185,7 @@ def of_a_reshard(full: FullShard) -> Iterator[Call[Any]]:
         chunk = full.caller.run(pack)
         if chunk is None:
             break
-        yield from route.adopt(epoch, chunk)
+        yield from route.adopt(epoch, chunk, [1] * len(route.new))
         yield route.note("mover", epoch, 1)
         yield route.drop("mover", epoch, 1, chunk)
     yield from route.end_feed(epoch, [b"1"] * len(resharding.COUNTERS))

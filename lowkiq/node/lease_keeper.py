@@ -290,7 +290,10 @@ class LeaseKeeper(threading.Thread):
             self._runtime.outage.over()
 
     def _may_acquire(self, lease: Lease) -> bool:
-        is_refused = lease.is_moved or self._runtime.refusals.has(lease.shard.queue)
+        queue = lease.shard.queue
+        # Else a failover has lost the reshard, and perhaps the mark.
+        is_moved = lease.is_moved and self._runtime.layouts[queue].is_moving
+        is_refused = is_moved or self._runtime.refusals.has(queue)
         return lease.epoch is None and not (lease.has_lost or is_refused)
 
     def _note_acquired(self, lease: Lease, result: Any, asked_at: float) -> None:

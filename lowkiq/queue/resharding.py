@@ -16,7 +16,7 @@ from lowkiq.job import shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller
 from lowkiq.queue.keys import MOST_SHARDS, Layout
-from lowkiq.queue.shard import Held, Owned, Shard
+from lowkiq.queue.shard import Held, Owned, Shard, shards_of
 from lowkiq.shared_page import DeadNode
 
 #: Rows that are moved at a time, and bytes (the last row may exceed them): some milliseconds of Redis.
@@ -110,7 +110,7 @@ class Route(NamedTuple):
         return shard.acquire(node, ttl, max_crashes, dead_nodes)
 
     def feed(self, epoch: str, mark: Mark, reach: Reach) -> list[Call[int]]:
-        """Has new shards wait for what is to come, and begin behind that reach."""
+        """Has new shards wait for what is to come, and begin behind that reach; 0: one has had all there is."""
         step = math.gcd(self.layout.old_count, self.layout.shards_count)
         words: list[Argument] = [self.old.index, epoch, self.layout.old_count, step, reach.score, mark.seen]
         words += [b"-" if mark.is_marked else mark.paused, reach.number]
@@ -125,8 +125,8 @@ class Route(NamedTuple):
         """Reads some of what it holds; None if it is empty."""
         return Call("pack", [self.old.prefix], [node, epoch, rows, BYTES], _chunk)
 
-    def adopt(self, epoch: str, chunk: Chunk) -> list[Call[int]]:
-        """Has new shards take what is theirs of it."""
+    def adopt(self, epoch: str, chunk: Chunk, are_waiting: Sequence[int]) -> list[Call[int]]:
+        """Has new shards take what is theirs of it; of those that do not wait for it (`feed`) each has that already."""
         by_shard: dict[int, list[bytes]] = {}
         words, width, count = chunk.words, chunk.width, self.layout.shards_count
         for at in range(0, len(words), width):
@@ -134,7 +134,10 @@ class Route(NamedTuple):
         first, step = self.new[0].index, math.gcd(self.layout.old_count, count)
         calls = []
         for index, some in by_shard.items():
-            shard = self.new[(index - first) // step]
+            place = (index - first) // step
+            if not are_waiting[place]:
+                continue
+            shard = self.new[place]
             head: list[Argument] = [shard.layout, self.old.index, epoch, chunk.what]
             calls.append(Call("adopt", [shard.prefix], [*head, *some], int))
         return calls
@@ -194,6 +197,7 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
     known = Layout.parse(text)
     if known.version > keys.LAYOUT_VERSION:
         raise keys.newer_layout(queue, known.version)
+    known = bring_back(caller, namespace, queue, known) or known
     if known.is_moving and known.shards_count != shards_count:
         raise BeingResharded(
             f"queue {queue} is being resharded from {known.old_count} to {known.shards_count} shards: "
@@ -212,6 +216,44 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
     return moving
 
 
+def bring_back(caller: Caller, namespace: str, queue: str, known: Layout) -> Layout | None:
+    """
+    Goes on with a reshard whose beginning a failover has lost, though shards on other servers are marked as moved.
+    Returns the layout that is in force then; None: nothing of the kind was lost.
+    """
+    lost = None if known.is_moving else _marked(caller, namespace, queue, known)
+    if lost is None or caller.run(_relayout(namespace, queue, known.text, lost)) != lost.text.encode():
+        return None
+    return lost
+
+
+def give_way(caller: Caller, namespace: str, queue: str, layout: Layout) -> Layout | None:
+    """
+    Goes on with a reshard that a failover has lost, where one to another number has begun since and meets shards of it
+    that hold something. Returns the layout that is in force then; None: there is none, or this one has moved some.
+    """
+    found = _layouts(caller, namespace, queue, layout.own)
+    lost = next((one for one in found if one.shards_count != layout.shards_count), None)
+    if lost is None or _marked(caller, namespace, queue, layout.old):
+        return None
+    first = lost._replace(old_count=layout.old_count, old_generation=layout.old_generation)
+    return first if caller.run(_relayout(namespace, queue, layout.text, first)) == first.text.encode() else None
+
+
+def _marked(caller: Caller, namespace: str, queue: str, layout: Layout) -> Layout | None:
+    """The layout of a reshard by which some shards of that layout are marked as moved."""
+    found = _layouts(caller, namespace, queue, layout)
+    mark = next((one for one in found if one.generation > layout.generation), None)
+    return mark and mark._replace(old_count=layout.shards_count, old_generation=layout.generation)
+
+
+def _layouts(caller: Caller, namespace: str, queue: str, layout: Layout) -> list[Layout]:
+    """What the shards of that layout have, each, in its place."""
+    shards = shards_of(namespace, {queue: layout})
+    told = caller.read([("HGET", shard.prefix + "meta", "layout") for shard in shards], None)
+    return [Layout.parse(text) for text in told if text]
+
+
 def end(caller: Caller, namespace: str, queue: str, layout: Layout) -> bool:
     """Ends a reshard whose old shards are all empty. False: somebody has already, or a failover has filled them."""
     if caller.run(_relayout(namespace, queue, layout.text, layout.own)) != layout.own.text.encode():
@@ -224,7 +266,7 @@ def end(caller: Caller, namespace: str, queue: str, layout: Layout) -> bool:
 
 def unfinished(caller: Caller, namespace: str, queue: str, layout: Layout) -> list[int]:
     """The old shards of a queue that have not been emptied yet."""
-    shards = [Shard(namespace, queue, index, layout.old) for index in range(layout.old_count)]
+    shards = shards_of(namespace, {queue: layout.old})
     closed = caller.read([("HGET", shard.prefix + "meta", "closed") for shard in shards], None)
     return [shard.index for shard, text in zip(shards, closed, strict=True) if not text]
 
@@ -272,7 +314,7 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
     while True:
         least = 0 if mark.is_marked else mark.now
         reach = Reach(*(max(number, least) + margin for number in mark.reach))
-        _raise(caller.run_all(route.feed(epoch, mark, reach)))
+        are_waiting = _raise(caller.run_all(route.feed(epoch, mark, reach)))
         mark = caller.run(route.set_mark(node, epoch, reach, mark.paused))
         yield 0
         if mark.is_marked:
@@ -281,7 +323,7 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
     counters = caller.command("HMGET", route.old.prefix + "meta", *COUNTERS)
     chunk, step = caller.run(route.pack(node, epoch)), 1
     while chunk is not None:
-        _raise(caller.run_all([*route.adopt(epoch, chunk), route.note(node, epoch, step)]))
+        _raise(caller.run_all([*route.adopt(epoch, chunk, are_waiting), route.note(node, epoch, step)]))
         yield 0
         _, following = _raise(caller.run_all([route.drop(node, epoch, step, chunk), route.pack(node, epoch)]))
         yield chunk.moved

@@ -16,7 +16,6 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from lowkiq import Worker
-from lowkiq.admin.resharding import read_layout
 from lowkiq.errors import BeingResharded, LowkiqError
 from tests.chaos.journal import Journal, now
 from tests.chaos.world.queues import LOADS
@@ -42,14 +41,11 @@ class Pauser(threading.Thread):
 
     def __init__(self, world: World, seed: int, directory: Path) -> None:
         super().__init__(daemon=True)
-        self._app = world.app
         self._by_name = world.app.workers
         self._workers = list(self._by_name.values())
         self._reshards = {
             queue.name: itertools.cycle(queue.reshards) for queue in LOADS["mixed"].queues if queue.reshards
         }
-        #: Queue → the number of shards that it was to have last.
-        self._wanted: dict[str, int] = {}
         self._random = random.Random(f"{seed} pauses")
         self._journal = Journal(directory / "pauses.jsonl")
         self._is_over = threading.Event()
@@ -93,14 +89,9 @@ class Pauser(threading.Thread):
             worker.actions.set(concurrency=concurrency, batch_size=batch_size, weight=weight, who="the tests")
 
     def _reshard(self, worker: type[Worker]) -> None:
-        """Also one that a failover has lost: another number could meet what is left of it, and never end."""
-        queue, app = worker.queue_name, self._app
+        queue = worker.queue_name
         with contextlib.suppress(RedisError, LowkiqError):  # one that goes on, and a queue that nobody has used yet
-            layout = read_layout(app.caller, app.settings.namespace, queue)
-            has_come = layout and not layout.is_moving and layout.shards_count == self._wanted.get(queue)
-            if has_come or queue not in self._wanted:
-                self._wanted[queue] = next(self._reshards[queue])
-            worker.actions.reshard(self._wanted[queue], who="the tests")
+            worker.actions.reshard(next(self._reshards[queue]), who="the tests")
             self.reshards += 1
             self._journal.write("reshard", q=queue)
 

@@ -90,7 +90,10 @@ def note_what_is_left(app: Lowkiq, directory: Path, dry_after: float) -> None:
         tags += miscounted(app, queue, worker)
         for where, jobs in (("queued", worker.queries.find("*")), ("morgue", worker.queries.morgue_find("*"))):
             for job in jobs:
-                found = [(queue, job.id, payload["n"]) for payload in job.payloads]
+                # That of what recurs is the time for which it is (jobs.py).
+                times = [payload.get("due", at) for payload, at in zip(job.payloads, job.scores, strict=True)]
+                numbers = [payload.get("n", round(at * 1_000)) for payload, at in zip(job.payloads, times, strict=True)]
+                found = [(queue, job.id, number) for number in numbers]
                 left[where] += found
                 if where == "morgue" and (job.error or "").endswith(BURIED_FOR_CRASHES):
                     left["killers"] += found

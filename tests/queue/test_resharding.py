@@ -22,7 +22,7 @@ from lowkiq.shared_page import DeadNode
 from tests import mutants
 from tests.pairs.rig import dump, restore
 from tests.queue.model.virtual_clock import VirtualClock
-from tests.queue.reshard_world import KEPT, QUEUE, Node, ReshardWorld
+from tests.queue.reshard_world import IDS, KEPT, QUEUE, Node, ReshardWorld
 from tests.queue.shard_driver import ShardDriver
 from tests.queue.stamps import once
 
@@ -264,6 +264,74 @@ def move_with_failovers(app, monkeypatch, counts, lost) -> None:
     assert counters(world) == counted
 
 
+#: Steps of a move of one shard into two, and of three into two, after which a server fails over: the last ones.
+LAST_STEPS = {(1, 2): range(106, 120), (3, 2): range(172, 184)}
+
+
+@pytest.mark.parametrize("lost", [1, 3, 5])
+@pytest.mark.parametrize("counts", LAST_STEPS)
+def test_the_server_of_the_old_shards_may_fail_over_alone(app, monkeypatch, counts, lost):
+    for step in LAST_STEPS[counts]:
+        app.redis().flushdb()
+        app.workers.clear()
+        move_while_a_server_goes_back(app, monkeypatch, counts, step, lost)
+
+
+def move_while_a_server_goes_back(app, monkeypatch, counts, at: int, lost: int) -> None:
+    """It has again what it had some steps before; the new shards are on another one."""
+    monkeypatch.setattr(resharding, "ROWS", 5)
+    monkeypatch.setattr(resharding.Route.pack, "__defaults__", (5,))
+    world = ReshardWorld(app, counts[0], Random(1))
+    old = world.layout
+    fill(world)
+    before, counted = held_by(world, old), counters(world)
+    world.begin(counts[1])
+    for step in range(at + 1):
+        if step == at + 1 - lost:
+            there = dump(world.app.redis())
+        world.move()
+    restore_some(app, there, b"{q:")
+    world.layout = world.known()
+    world.end_move()
+    assert held_by(world, world.layout) == before
+    assert counters(world) == counted
+
+
+def restore_some(app, there: list[Any], of: bytes) -> None:
+    """The keys that have that in their names."""
+    client = app.redis()
+    if gone := [key for key in client.keys("*") if of in key]:
+        client.delete(*gone)
+    for key, value, ttl in zip(there[::3], there[1::3], there[2::3], strict=True):
+        if of in key:
+            client.restore(key, ttl, value)
+
+
+def test_what_is_pushed_to_an_old_shard_whose_mark_is_lost_comes_once_more(app):
+    """All had come from it, by what the new one knows; a mover of then, that was thought dead, changes nothing."""
+    push_where_the_mark_is_lost(app)
+
+
+def push_where_the_mark_is_lost(app) -> None:
+    world = ReshardWorld(app, 1, Random(1))
+    world.push()
+    world.begin(2)
+    there = dump(app.redis())
+    late = Route.of(world.namespace, QUEUE, world.layout, 0)
+    while resharding.unfinished(world.caller, world.namespace, QUEUE, world.layout):
+        world.move()
+    restore_some(app, there, b"{q:")
+    nothing = resharding.Mark(False, 0, START, b"", b"")
+    told = world.caller.run_all(late.feed("7", nothing, START))
+    assert [type(one) for one in told] == [Fenced] * 2
+    for id in IDS:
+        world._push(id, world.first)
+    world.end_move()
+    world.work_off()
+    for id, payloads in world.pushed.items():
+        assert set(payloads) <= {*world.performed.get(id, []), *world.deaths.get(id, [])}, id
+
+
 def fail_over(app: Lowkiq, there: list[Any]) -> None:
     """Redis goes on with what a replica has had; whoever had a connection hears that it is closed."""
     restore(app.redis(), there)
@@ -333,30 +401,73 @@ def test_a_mover_that_has_not_heard_that_its_reshard_is_lost_touches_nothing(app
     assert not app.redis().keys("*q@2*")
 
 
-@pytest.mark.parametrize("so", ["", "and something has", "by a later mover"])
-def test_feeders_of_a_lost_reshard_are_in_nobodys_way_unless_they_are_in_use(app, so):
+#: What there is of a lost reshard where the next one begins.
+LOST = ["fed", "acquired", "and something has come", "by a later mover", "whole"]
+
+
+@pytest.mark.parametrize("so", LOST)
+def test_a_lost_reshard_is_in_nobodys_way_or_goes_first(app, so):
     begin_after_a_lost_one(app, so)
 
 
-def begin_after_a_lost_one(app, so) -> None:
-    """Its mover goes on for a moment after the failover; the next reshard is to another number."""
+def begin_after_a_lost_one(app, so: str) -> None:
+    """Its mover, or an owner, goes on for a moment after the failover; the next reshard is to another number."""
     world = ReshardWorld(app, 1, Random(1))
     world.push()
     there = dump(app.redis())
     world.begin(2)
-    lost = Route.of(world.namespace, QUEUE, world.layout, 0)
+    lost, nothing = Route.of(world.namespace, QUEUE, world.layout, 0), [None] * len(resharding.COUNTERS)
     restore(app.redis(), there)
-    epoch = str(10**17) if so == "by a later mover" else "7"
-    world.caller.run_all(lost.feed(epoch, resharding.Mark(False, 0, START, b"", b""), START))
-    if so == "and something has":
-        (result,) = world.caller.run_all([push_call(lost.new[0], [EncodedJob(b"b", b"1", "", "")], once())])
+    if so == "acquired":
+        assert isinstance(world.caller.run(lost.new[0].acquire("node-lost", 60, 3)), Owned)
+    else:
+        epoch = str(10**17) if so == "by a later mover" else "7"
+        world.caller.run_all(lost.feed(epoch, resharding.Mark(False, 0, START, b"", b""), START))
+    if so == "and something has come":
+        (result,) = world.caller.run_all([push_call(lost.new[0], [EncodedJob(b"id-1", b"1", "", "")], once())])
         assert not isinstance(result, Exception)
+        world.pushed.setdefault("id-1", []).append(b"1")
+    if so == "whole":
+        world.caller.run_all(lost.end_feed(epoch, nothing))
     world.layout = world.first
     world.begin(3)
-    if so:
+    if so not in {"fed", "acquired"}:
         with pytest.raises(ShardsCountMismatch):
             world.end_move()
-        return
+        first = resharding.give_way(world.caller, world.namespace, QUEUE, world.layout)
+        assert first == world.known() == Layout(2, 2, 2, 1, 1)
+        if so != "and something has come":  # which then goes on where that one was
+            return
+        world.layout, world.steps, world.route = first, None, None
+    world.end_move()
+    world.work_off()
+    check(world)
+
+
+def test_none_gives_way_that_has_moved_some(app):
+    world = ReshardWorld(app, 1, Random(1))
+    world.push()
+    world.begin(3)
+    world.end_move()
+    moving = world.known()._replace(old_count=1, old_generation=1)
+    app.redis().hset(f"{world.namespace}:queues", QUEUE, moving.text)
+    app.redis().hset(f"{world.shards()[0].prefix}meta", "layout", "2:2:2")
+    assert resharding.give_way(world.caller, world.namespace, QUEUE, moving) is None
+
+
+def test_a_lost_reshard_by_which_shards_have_moved_goes_on(app):
+    """On Cluster the server that has lost it need not be that of the shards."""
+    world = ReshardWorld(app, 2, Random(1))
+    for _ in range(9):
+        world.push()
+    there = app.redis().hget(f"{world.namespace}:queues", QUEUE)
+    world.begin(5)
+    while not any(b":moved" in (app.redis().hget(f"{shard.prefix}meta", "layout") or b"") for shard in world.shards()):
+        world.move()
+    app.redis().hset(f"{world.namespace}:queues", QUEUE, there)
+    with pytest.raises(BeingResharded, match="from 2 to 5 shards"):
+        world.begin(3)
+    assert world.known().is_moving
     world.end_move()
     world.work_off()
     check(world)
@@ -571,6 +682,11 @@ MUTANTS = {
         "if false then"),
     "lost_feeders_stay": ("feed.lua", "forget_lost_feeders(P, ARGV[1], epoch)\n", "\n"),
     "forgets_what_has_come": ("moving.lua", " or holds_anything(P) then return end", " then return end"),
+    "never_comes_again": (
+        "feed.lua", "if is_whole and ARGV[8] == '-' then return 0 end", "if is_whole then return 1 end"),
+    "comes_again_for_a_late_one": ("feed.lua", "if tonumber(last) >= epoch then", "if false then"),
+    "waits_in_vain": ("feed.lua", "  redis.call('HSET', P .. 'feeders', old, '0')\n", ""),
+    "forgets_what_is_whole": ("moving.lua", "known == layout or whole or", "known == layout or"),
     "forgets_a_later_mover": ("moving.lua", "if tonumber(feeders[i]) >= epoch then return end", ""),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
 }  # fmt: skip
@@ -582,7 +698,9 @@ def test_a_mutant_is_found_out(app, monkeypatch, name):
     file, safeguard, instead = MUTANTS[name]
     mutants.replace(file, safeguard, instead, monkeypatch)
     tries = [lambda: merge_meanwhile(app), lambda: pause_meanwhile(app)]
-    tries += [lambda so=so: begin_after_a_lost_one(app, so) for so in ("and something has", "by a later mover", "")]
+    tries += [lambda: push_where_the_mark_is_lost(app)]
+    tries += [lambda lost=lost: move_while_a_server_goes_back(app, monkeypatch, (1, 2), 116, lost) for lost in (3, 5)]
+    tries += [lambda so=so: begin_after_a_lost_one(app, so) for so in LOST]
     tries += [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
     tries += [lambda lost=lost: move_with_failovers(app, monkeypatch, (2, 3), lost) for lost in (1, 2, 3)]
     tries += [lambda seed=seed: check(history(app, seed, COUNTS[seed % len(COUNTS)])) for seed in range(200)]

@@ -11,6 +11,7 @@ from lowkiq.node.ownership.mover import Mover
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.threads import own_part
+from lowkiq.queue import resharding
 from lowkiq.queue.call import grouped
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import shards_of
@@ -48,6 +49,7 @@ class Following:
     def __call__(self, layouts: Mapping[str, Layout]) -> None:
         """Follows these layouts, and moves what is to be moved if it is this node's turn."""
         known = self._runtime.layouts
+        layouts = {**layouts, **self._brought_back(layouts)}
         changed = {queue: layout for queue, layout in layouts.items() if queue in known and layout != known[queue]}
         for queue, layout in changed.items():
             logger.info("layout_changed", queue=queue, shards=layout.shards_count, moves_from=layout.old_count or None)
@@ -58,6 +60,16 @@ class Following:
         if is_moving and not self._is_stopping and not (self._mover and self._mover.is_alive()):
             self._mover = Mover(self._runtime, self._beat_soon)
             self._mover.start()
+
+    def _brought_back(self, layouts: Mapping[str, Layout]) -> dict[str, Layout]:
+        """Goes on with reshards that a failover has lost, of which only shards on other servers know."""
+        brought = {}
+        for queue in {lease.shard.queue for lease in self._pools if lease.is_moved}:
+            runtime, layout = self._runtime, layouts.get(queue)
+            if layout and (lost := resharding.bring_back(runtime.caller, runtime.namespace, queue, layout)):
+                logger.warning("lost_reshard_found", queue=queue, shards=lost.shards_count)
+                brought[queue] = lost
+        return brought
 
     def stop(self) -> None:
         """Has another node move what is left. It must have been called before the node's last beat."""

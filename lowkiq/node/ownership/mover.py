@@ -11,7 +11,7 @@ from lowkiq import clock
 from lowkiq.admin.beats.hands import ring_all
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.resharding import note_moved, read_progress
-from lowkiq.errors import LowkiqError, Moved
+from lowkiq.errors import LowkiqError, Moved, ShardsCountMismatch
 from lowkiq.log import get_logger
 from lowkiq.node.mishaps import LastingThread
 from lowkiq.node.runtime import Runtime
@@ -66,6 +66,8 @@ class Mover(LastingThread):
                         self._move(queue, layout)
                 except RedisError as error:
                     self._runtime.outage.met(error)
+                except ShardsCountMismatch as error:
+                    self._give_way(queue, layout, error)
                 except LowkiqError as error:  # another mover is faster, or goes on where this one was thought dead
                     logger.info("move_interrupted", queue=queue, why=str(error)[:300])
                 except Exception as error:  # noqa: BLE001 (other queues are moved all the same)
@@ -94,6 +96,20 @@ class Mover(LastingThread):
                 says += f": {took.moved:,} jobs moved in {took.seconds:.1f} s"
             note_deed(self._caller, self._runtime.namespace, queue, "resharded", says, self._runtime.node)
             ring_all(self._caller, self._runtime.namespace)
+
+    def _give_way(self, queue: str, layout: Layout, error: ShardsCountMismatch) -> None:
+        """Has a reshard that a failover has lost end first, if what is in the way is of that."""
+        first = resharding.give_way(self._caller, self._runtime.namespace, queue, layout)
+        if first is None:
+            self._mishaps.met("move_refused", error, "it is tried again each second", queue=queue)
+            return
+        logger.warning("lost_reshard_found", queue=queue, shards=first.shards_count, gives_way=layout.shards_count)
+        says = (
+            f"Queue {queue} gets {first.shards_count} shards, not {layout.shards_count}: a failover had lost that "
+            f"reshard, which has jobs in its shards. Once it is over, reshard to {layout.shards_count} again"
+        )
+        note_deed(self._caller, self._runtime.namespace, queue, "reshard", says, self._runtime.node)
+        ring_all(self._caller, self._runtime.namespace)
 
     def _acquire(self, route: Route) -> str | None:
         """The epoch of the lease of an old shard; None as long as its owner has not given it back."""

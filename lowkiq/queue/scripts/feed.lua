@@ -6,17 +6,27 @@
 --       this one, 6 a score in microseconds that no push to the old shard will reach, 7 its `seen` (clock_back) or '',
 --       8 since when, by whom and why it is paused (pausing.lua), '' if it is not, '-' if it was marked: a pause of that time
 --       was told before, and may have ended here since, 9 a number that no letter of the old shard will reach (letters.lua)
--- returns 1, also where all has come   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known)
+-- returns 1; 0 where all has come, also from that marked shard: whatever it holds, by a failover of its server, is here
+--       errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known)
 --@ shard layout
 --@ moving begun
 local P, old, epoch = KEYS[1], ARGV[2], tonumber(ARGV[3])
 forget_lost_feeders(P, ARGV[1], epoch)
 local refusal, layout, last_score, seen = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
-if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 1 end
+local is_whole = redis.call('HEXISTS', P .. 'meta', 'whole') == 1
+if is_whole and ARGV[8] == '-' then return 0 end
 local fed, fed_by = redis.call('HGET', P .. 'fed', old), redis.call('HGET', P .. 'feeders', old)
 if tonumber(fed or -1) >= epoch or tonumber(fed_by or -1) > epoch then
   return refuse('FENCED', 'fed by a mover of epoch ' .. (fed_by or fed))
+end
+if is_whole then
+  -- A failover has lost the mark, so it may have been pushed to since: it comes once more. The epoch of an owner of this
+  -- shard is above those of all movers until now.
+  local last = redis.call('HGET', P .. 'owner', 'epoch') or '0'
+  if tonumber(last) >= epoch then return refuse('FENCED', 'all had come by epoch ' .. last) end
+  redis.call('HDEL', P .. 'meta', 'whole')
+  redis.call('HSET', P .. 'feeders', old, '0')
 end
 
 -- It comes first, since it frees; and nothing is handed over from here on (push.lua).

@@ -8,9 +8,11 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq, clock
-from lowkiq.admin.resharding import note_moved
-from lowkiq.errors import Fenced
+from lowkiq.admin.past.incidents import read_incidents
+from lowkiq.admin.resharding import note_moved, read_layout
+from lowkiq.errors import Fenced, ShardsCountMismatch
 from lowkiq.handlers.performer import Performer
+from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership import following as following_module
 from lowkiq.node.ownership import mover as mover_module
@@ -21,6 +23,7 @@ from lowkiq.node.threads import leases_of
 from lowkiq.queue import resharding
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.layouts import opened
+from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import DeadNode
 from tests.node.driven import acquire, pool_of, runtime_of
 
@@ -204,6 +207,30 @@ def test_an_error_of_one_queue_ends_neither_the_mover_nor_the_others(
     assert bench.runtime.outage.is_on is isinstance(error, redis.RedisError)
 
 
+def test_a_lost_reshard_whose_shards_have_jobs_goes_first(bench: Bench, quick: list[Mover]) -> None:
+    """Of two shards of the lost one, the second is none of the other's first."""
+    lost = Shard(bench.namespace, "q", 1, Layout(LAYOUT_VERSION, 4, 2))
+    bench.app.redis().hset(lost.prefix + "meta", "layout", lost.layout)
+    bench.app.redis().zadd(lost.prefix + "due", {"left there": 1})
+    mover = bench.mover()
+
+    def follow() -> None:
+        bench.runtime.layouts["q"] = read_layout(bench.app.caller, bench.namespace, "q") or bench.layout
+
+    mover._beat_soon = follow
+    mover._work()
+    assert bench.runtime.layouts["q"] == Layout(LAYOUT_VERSION, 4, 2) and quick == []
+    said = [incident.says for incident in read_incidents(bench.app.caller, bench.namespace)]
+    assert any("gets 4 shards, not 3: a failover had lost that reshard" in says for says in said)
+
+
+def test_a_refusal_that_no_lost_reshard_explains_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    mover, met = bench.mover(), list[str]()
+    monkeypatch.setattr(bench.runtime.mishaps, "met", lambda event, *_, **__: met.append(event))
+    mover._give_way("q", bench.layout, ShardsCountMismatch("no"))
+    assert met == ["move_refused"]
+
+
 def test_a_refused_acquire_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.app.caller, "run_all", lambda _: [Fenced("FENCED")])
     with pytest.raises(Fenced):
@@ -306,6 +333,24 @@ def test_old_shards_go_when_nothing_of_them_runs_and_the_node_has_them_no_more(f
     busy.in_hand = ()
     follower.follow(MOVED)
     assert (len(follower.pools), set(follower.pool.leases)) == (3, set(follower.pools))
+
+
+def test_a_reshard_that_only_shards_know_of_is_brought_back(follower: Follower, app: Lowkiq) -> None:
+    """And its shards are asked for again: their mark may be lost as well as the reshard."""
+    first, known = follower.old[0], Layout(LAYOUT_VERSION, 2)
+    app.redis().hset(f"{app.settings.namespace}:queues", "q", known.text)
+    app.redis().hset(first.shard.prefix + "meta", "layout", MOVED.text + ":moved")
+    follower.follow(known)
+    assert follower.runtime.layouts["q"] == known, "nobody of this node has met the mark"
+    first.is_moved = True
+    follower.follow(known)
+    assert follower.runtime.layouts["q"] == MOVING == read_layout(app.caller, app.settings.namespace, "q")
+    app.redis().hset(f"{app.settings.namespace}:queues", "q", known.text)
+    app.redis().hset(first.shard.prefix + "meta", "layout", known.text)
+    follower.follow(known)
+    keeper = LeaseKeeper.__new__(LeaseKeeper)
+    keeper._runtime = follower.runtime
+    assert keeper._may_acquire(first)
 
 
 def test_the_end_of_a_node_is_that_of_its_mover(follower: Follower, app: Lowkiq) -> None:

@@ -49,7 +49,11 @@ class Reshard(Capability):
         try:
             next(self.going)
             world.tell("the mover goes on")
-        except (StopIteration, Refused, Moved, BeingResharded, ShardsCountMismatch) as error:
+        except ShardsCountMismatch as error:
+            world.layout = resharding.give_way(world.caller, NAMESPACE, QUEUE, world.layout) or world.layout
+            world.tell(f"the mover meets a reshard that was lost: {error!r}: {world.layout.text}")
+            self.going = None
+        except (StopIteration, Refused, Moved, BeingResharded) as error:
             world.tell(f"the mover ends: {error!r}")
             self.going = None
 

@@ -115,8 +115,8 @@ class RedisCluster(Arrangement):
         """
         source = self._owner_of(slot)
         target = target or next(member for member in self.primaries() if member is not source)
-        # Who takes a slot makes itself newer than all that it has heard of. If it has not heard yet of who took the slot
-        # before, they are equally new, and each may give the slot to the other, for good.
+        # Who takes a slot makes itself newer than all that it has heard of. If it has not heard of the one who took a
+        # slot before, both are equally new, and each may think the slot the other's, for good.
         wait_until(self._are_agreed_on_epochs, within=60)
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(target))

@@ -37,16 +37,15 @@ end
 
 --- begun
 --@ moving holds
--- A failover may lose a reshard whose mover goes on for a moment, and leaves its feeders here. Where the next one is to another
--- number they are in its way: forgets them, if nothing has come of them, for a mover of a later epoch.
+-- A failover may lose a reshard whose mover, or the shard's owner, goes on for a moment, and leaves its layout here. Where the
+-- next one is to another number that is in its way: forgets it, if nothing has come, for a mover of a later epoch.
 local function forget_lost_feeders(P, layout, epoch)
-  local known = redis.call('HGET', P .. 'meta', 'layout')
-  if not known or known == layout or string.sub(known, -6) == ':moved' or holds_anything(P) then return end
+  local known, whole = unpack(redis.call('HMGET', P .. 'meta', 'layout', 'whole'))
+  if not known or known == layout or whole or string.sub(known, -6) == ':moved' or holds_anything(P) then return end
   local feeders = redis.call('HGETALL', P .. 'feeders')
   for i = 2, #feeders, 2 do
     if tonumber(feeders[i]) >= epoch then return end
   end
-  if #feeders == 0 then return end
   redis.call('UNLINK', P .. 'feeders', P .. 'fed')
   redis.call('HDEL', P .. 'meta', 'layout')
 end
