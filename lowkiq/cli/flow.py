@@ -209,7 +209,7 @@ def tenants(
     found = queries_of(app, queue).tenants(limit)
     lines = [f"{printable(one.tenant, 200)} {one.ids:,}" for one in found]
     none = f"nothing that is queued in {printable(queue, 200)} has a tenant"
-    return Answer(found, lines or none)
+    return Answer([one._asdict() for one in found], lines or none)
 
 
 @answering
