@@ -6,6 +6,7 @@ import pytest
 
 from lowkiq.admin.beats.health import MOST_GONE
 from lowkiq.admin.metrics import read_counters, read_shards, total
+from lowkiq.codec import join_words
 from lowkiq.queue.call import Call
 from lowkiq.queue.shard import peek
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
@@ -44,6 +45,19 @@ def test_a_shard_tells_what_it_holds_and_has_done(shard):
     assert row.due_in == pytest.approx(100, abs=30)
     assert (row.owner, row.epoch) == ("a", int(lease.epoch))
     assert 0 < row.lease_rest <= 60
+
+
+def test_a_burial_that_the_application_hears_of_is_nothing_unsent(shard):
+    """`retries_exhausted` may take as long as it likes; what is to be sent is told from behind it."""
+    for number, (name, words) in enumerate({"tells": [b"buried", b"q", b"1"], "told": [b"begun", b"q", b"1"]}.items()):
+        shard.redis.hset(shard.key("letters"), name, join_words([b"6:buried", *words, b"6:buried"]))
+        shard.redis.zadd(shard.key("outbox"), {name: number + 1})
+    assert stats(shard).unsent_since is None
+    shard.redis.hset(shard.key("letters"), "sent", join_words([b"of", b"forget", b"buried", b"1", b"6:buried"]))
+    shard.redis.zadd(shard.key("outbox"), {"sent": 7e6})
+    assert stats(shard).unsent_since == 7.0
+    shard.redis.zadd(shard.key("outbox"), {"lost": 5e6})
+    assert stats(shard).unsent_since == 5.0, "one whose words are lost goes nowhere either"
 
 
 def test_a_queue_is_the_sum_of_its_shards(app):

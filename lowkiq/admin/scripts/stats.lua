@@ -4,21 +4,22 @@
 --          due of the others or '', processed, failed, pushed, merged, owner or '', seconds its lease still has, epoch, those
 --          that are due later, since when and by whom it is paused or '' (pausing.lua), 1 if nothing claimed of it starts,
 --          held ids (holding.lua), blocked ones, since when the first of them is or '', superseded, since when the first
---          letter waits (letters.lua) or '', ids that wait for others (waiting.lua), since when the first of them does or
---          '', when the next entry fires (recurring.lua) or ''},
+--          letter that is sent waits (letters.lua) or '', ids that wait for others (waiting.lua), since when the first of
+--          them does or '', when the next entry fires (recurring.lua) or ''},
 --          or {name of a key that is of another type ...}}
 --@ shard now stamp
 --@ set_back clock_back
 --@ shard count attempt
 --@ pausing rests
 --@ claimed never
+--@ letters sent
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
   payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash',
   asides = 'hash', away = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
   ['morgue:newer'] = 'hash', blocked = 'zset', tracks = 'hash', watch = 'string', paused = 'string', held = 'zset',
   holds = 'hash', tenants = 'hash', lanes = 'zset', lanes_later = 'zset', rules = 'hash', debounced = 'hash',
-  spaced = 'zset', outbox = 'zset', waits = 'hash', recurs = 'zset'}
+  spaced = 'zset', outbox = 'zset', letters = 'hash', waits = 'hash', recurs = 'zset'}
 -- What mostly is not there, what is met most often first; each with what tells that it is, and that it is of its type.
 local RARE = {'errors', 'morgue:payloads', 'morgue:errors', 'behind', 'asides', 'away', 'tags', 'tag_counts', 'claimed_tags',
   'morgue:tags', 'blocked', 'held', 'holds', 'paused', 'tenants', 'lanes', 'lanes_later', 'rules', 'debounced', 'spaced',
@@ -51,6 +52,15 @@ local function waits_since(P, lengths)
   local held = lengths.waits and redis.call('ZRANGE', P .. 'held', 0, 19, 'WITHSCORES') or {}
   for i = 1, #held, 2 do
     if redis.call('HEXISTS', P .. 'waits', held[i]) == 1 then return held[i + 1] end
+  end
+  return ''
+end
+
+-- Since when the first letter waits to be sent. Of very many burials before it not all are looked at.
+local function unsent_since(P, lengths)
+  local first = lengths.outbox and redis.call('ZRANGE', P .. 'outbox', 0, 19, 'WITHSCORES') or {}
+  for i = 1, #first, 2 do
+    if is_sent(redis.call('HGET', P .. 'letters', first[i]) or '') then return first[i + 1] end
   end
   return ''
 end
@@ -95,7 +105,7 @@ local function read(P)
     paused or '',
     paused and is_at_rest(P, now) and 1 or 0,
     lengths.held or 0, lengths.blocked or 0, first_of(P, 'blocked', lengths), counters[7] or '0',
-    first_of(P, 'outbox', lengths), lengths.waits or 0, waits_since(P, lengths), first_of(P, 'recurs', lengths),
+    unsent_since(P, lengths), lengths.waits or 0, waits_since(P, lengths), first_of(P, 'recurs', lengths),
   }
 end
 

@@ -41,6 +41,14 @@ local function letter_of(record)
   return length and string.sub(record, at, at + length - 1) or ''
 end
 
+--- sent
+-- Whether a letter is one that is sent; the others are for the owner itself.
+local function is_sent(record)
+  local length, at = string.match(record, '^(%d+):()')
+  local kind = length and string.match(record, '^%d+:(%l+)', at + length)
+  return kind ~= 'buried' and kind ~= 'begun'
+end
+
 --- post
 --@ bell ring_node
 -- Has the owner take letters along that something else than a settle of its own has written.
