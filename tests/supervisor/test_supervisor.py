@@ -49,6 +49,13 @@ def test_a_node_that_ignores_term_is_killed_at_the_deadline_and_the_exit_is_5(tm
         }
 
 
+def test_a_node_that_has_not_heard_term_is_told_again_until_it_has(tmp_path: Path) -> None:
+    """A library may have had it just then; more than that would end what a node does at its end."""
+    with Supervised.running("hard_of_hearing", tmp_path, nodes=2) as supervisor:
+        supervisor.end()
+        assert [line["reason"] for line in supervisor.events("ended")] == ["exit code 0"] * 2
+
+
 @pytest.mark.parametrize("order", [[signal.SIGINT, signal.SIGINT], [signal.SIGQUIT]], ids=["second INT", "QUIT"])
 def test_second_int_and_quit_abandon_and_exit_130(tmp_path: Path, order: list[signal.Signals]) -> None:
     with Supervised.running("deaf", tmp_path, nodes=1, drain_timeout=300) as supervisor:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from lowkiq.environment import ExitCode
 from lowkiq.log import get_logger
@@ -26,6 +27,15 @@ from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, HAS_SPLITTER, Be
 from lowkiq_supervisor.restart_policy import End
 
 log = get_logger("supervisor")
+
+#: States of a node, as its beats name them, that it is in no more once it has heard a signal.
+UNHEARD: Final = {
+    signal.SIGTERM: {"ready", "quiet", "retiring"},
+    signal.SIGHUP: {"ready", "quiet"},
+}
+#: Seconds after which a node that goes on beating such a state has not heard it: a library may have had that signal just
+#: then. Two beats: one more would end the hook that a node which has heard it may be in.
+TELL_AGAIN: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -63,6 +73,8 @@ class Child:
     asked_at: float = float("-inf")
     #: It has ended, and was reaped.
     is_reaped: bool = False
+    #: The last of these signals that it was sent, and when.
+    sent: tuple[signal.Signals, float] | None = None
     #: Why the supervisor ends it, if that isn't said by its exit code.
     ended_for: str = ""
     #: Its own share of every recycling limit, so that processes that started together don't end together.
@@ -74,6 +86,10 @@ class Child:
         self.beats_heard += 1
         self.has_end_hook |= beat.state == HAS_END_HOOK
         self.has_splitter |= beat.state == HAS_SPLITTER
+        if self.sent and self.page is not None:
+            number, at = self.sent
+            if beat.state in UNHEARD[number] and self.last_sign - at > TELL_AGAIN:
+                self.send(number)
 
     @property
     def booted(self) -> bool:
@@ -91,6 +107,8 @@ class Child:
 
     def send(self, signum: signal.Signals) -> None:
         """Signal the process; one that has just ended is left alone."""
+        if signum in UNHEARD:
+            self.sent = signum, time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signum)
 
