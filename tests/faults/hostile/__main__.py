@@ -8,6 +8,7 @@ only as its process had died of a deed; in order; met nothing of another's; and 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import re
@@ -37,6 +38,13 @@ NODES: Final = 4
 IDS: Final = 20
 DEEDS_A_SECOND: Final = 1.5
 MEMORY: Final = Path("/dev/shm")
+#: Deeds of each hostile queue that leave what goes with a process; the last nodes have done them, too.
+LAST: Final = (
+    "leave shared memory", "leave a folder", "leave a child", "leave a thread", "leave a busy thread", "keep a pool",
+    "leave a task", "leave a generator", "outlive", "outlive as a task", "set context", "close stderr", "take signals",
+)  # fmt: skip
+#: Those of them that leave files.
+FILES: Final = ("leave shared memory", "leave a folder", "keep a pool")
 #: Seconds after the last deed in which all is done.
 PATIENCE: Final = 600.0
 
@@ -48,7 +56,9 @@ class Hostile:
         self.directory, self.seconds, self.luck = directory, seconds, luck
         self.folders = directory / "folders"
         for folder in (self.folders, directory / "done"):
-            folder.mkdir()
+            folder.mkdir(parents=True)
+        #: Deeds that were asked for, as `queue id`.
+        self.asked: set[str] = set()
         (directory / "journal").touch()
         self.environment = {
             "REDIS_URL": server.url, "HOSTILE_DIRECTORY": str(directory), "TMPDIR": str(self.folders),
@@ -70,14 +80,25 @@ class Hostile:
             self.do_deeds(time.monotonic())
             self.load.stop()
             wait_until(self.is_dry, "the end of every job", within=PATIENCE)
+            for number, deed in itertools.product(range(NODES), LAST):
+                for queue in HOSTILE:
+                    self.ask(queue, f"last {number}:{deed}")
+            wait_until(self.is_dry, "the end of the last jobs", within=PATIENCE)
             wait_until(lambda: status(self.directory)["supervisor"]["state"] == "running", "health")
             wait_until(lambda: not _descriptors(supervisor.process.pid) - descriptors, "the end of what it has opened")
             supervisor.end()
             lines = supervisor.log()
         history = History([*read(self.directory / "journal")], lines)
-        complaints = [*self.check_log(lines), *self.check_jobs(history), *self.left(history)]
+        complaints = [
+            *self.check_log(lines),
+            *self.check_jobs(history),
+            *self.check_deeds(history),
+            *self.left(history),
+        ]
         kept = len(self.load.pushed)
-        print(f"{time.monotonic() - began:5.0f} s  {kept} innocent payloads, {len(self.deeds())} deeds, {history.says}")
+        print(
+            f"{time.monotonic() - began:5.0f} s  {kept} innocent payloads, {len(history.deeds)} deeds, {history.says}"
+        )
         return complaints
 
     def push(self, names: list[str]) -> None:
@@ -102,15 +123,18 @@ class Hostile:
                 self.luck.shuffle(deeds)
             queue, deed = deeds[place]
             time.sleep(max(0.0, began + number / DEEDS_A_SECOND - time.monotonic()))
-            self.app.workers[queue].perform_async([{"id": f"{turn}:{deed}"}])
+            self.ask(queue, f"{turn}:{deed}")
+
+    def ask(self, queue: str, id: str) -> None:
+        """Pushes a job that does a deed, if the queue's jobs do such."""
+        if id.partition(":")[2] in HOSTILE[queue]:
+            self.asked.add(f"{queue} {id}")
+            self.app.workers[queue].perform_async([{"id": id}])
 
     # ── what must hold ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_dry(self) -> bool:
         return all(row.length + row.busy == 0 for row in self.app.metrics().values())
-
-    def deeds(self) -> list[str]:
-        return [path.name for path in (self.directory / "done").iterdir()]
 
     def check_log(self, lines: list[dict[str, Any]]) -> Iterator[str]:
         yield from (f"the log says {line}" for line in lines if line["event"] in {"crash_loop", "died_wont_restart"})
@@ -124,18 +148,25 @@ class Hostile:
         yield from (f"never performed: {payload}" for payload in sorted(expected - history.runs.keys()))
         yield from history.complaints
 
+    def check_deeds(self, history: History) -> Iterator[str]:
+        """A run in which nothing was done, or nobody had to clear up, proves nothing."""
+        yield from (f"never done: {deed}" for deed in sorted(self.asked - history.deeds))
+        for queue, deed in itertools.product(HOSTILE, FILES):
+            if deed in HOSTILE[queue] and f"{queue} {deed}" not in history.cleared:
+                yield f"no process had to clear up: {queue} {deed}"
+
     def left(self, history: History) -> Iterator[str]:
         """What is there once all has ended. Files of processes that had no time to clear up are theirs to leave."""
         mine = ("HOSTILE_DIRECTORY", str(self.directory))
         for process in psutil.process_iter(["environ", "cmdline", "pid", "status"]):
             if process.pid != os.getpid() and mine in (process.info["environ"] or {}).items():
                 yield f"a process is left: {process.info['pid']} {process.info['cmdline']}"
-        for folder in (self.folders, MEMORY):
-            for path in folder.glob(f"*{self.directory.name}-*"):
-                if int(path.name.split("-")[-2]) not in history.cut_off:
-                    yield f"a file is left: {path}"
-                if folder == MEMORY:
-                    path.unlink(missing_ok=True)
+        for path in [*self.folders.iterdir(), *MEMORY.glob(f"*{self.directory.name}-*")]:
+            maker = re.search(r"-(\d+)-[^-]*$", path.name)
+            if not maker or int(maker[1]) not in history.cut_off:
+                yield f"a file is left: {path}"
+            if path.parent == MEMORY:
+                path.unlink(missing_ok=True)
 
 
 def _nothing(id: str, payloads: list[Any]) -> None:

@@ -1,6 +1,6 @@
 """
-Deeds: what users' code has done to the process that runs it. Each is done once, by the first run of a job, and that job
-is done the next time; a run that returns from its deed is done right away.
+Deeds: what users' code has done to the process that runs it, or to its event loop (on_loop.py). Each is done once, by
+the first run of a job, and that job is done the next time; a run that returns from its deed is done right away.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from multiprocessing.shared_memory import SharedMemory
@@ -51,7 +51,7 @@ TOO_MUCH: Final = 350 << 20
 OUTLIVED: Final = "of a job that is over"
 
 #: What nobody ever lets go of.
-_kept: list[Any] = []
+kept: list[Any] = []
 
 
 def write(kind: str, **details: Any) -> None:
@@ -78,7 +78,7 @@ def _fork(in_child: Callable[[], object]) -> object:
     return None
 
 
-def _raise(error: BaseException) -> NoReturn:
+def raise_(error: BaseException) -> NoReturn:
     raise error
 
 
@@ -134,18 +134,23 @@ def _name() -> str:
 
 
 def _share_memory() -> None:
-    _kept.append(SharedMemory(f"{_name()}{threading.get_ident()}.{len(_kept)}", create=True, size=4096))
+    kept.append(SharedMemory(f"{_name()}{threading.get_ident()}.{len(kept)}", create=True, size=4096))
 
 
 def _leave_a_folder() -> None:
-    _kept.append(tempfile.TemporaryDirectory(prefix=_name()))
+    kept.append(tempfile.TemporaryDirectory(prefix=_name()))
 
 
 def _keep_a_pool() -> None:
     multiprocessing.current_process()._config["semprefix"] = f"/{_name()[:-1]}"  # type: ignore[attr-defined]
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-    _kept.append(pool)
+    kept.append(pool)
     pool.submit(abs, -1).result()
+
+
+def _keep_a_busy_thread() -> None:
+    kept.append(ThreadPoolExecutor(1))  # which is waited for at the end
+    kept[-1].submit(time.sleep, FOR_EVER)
 
 
 def _wait_for_any() -> None:
@@ -168,19 +173,30 @@ def _take_signals() -> None:
     faulthandler.register(signal.SIGTERM, chain=False)
 
 
+def _take_all_descriptors() -> None:
+    taken: list[int] = []
+    with suppress(OSError):
+        while True:
+            taken.append(os.dup(0))
+    time.sleep(HELD)
+    for number in taken:
+        os.close(number)
+
+
 def _set_context() -> None:
     TENANT.set("another's")
     decimal.getcontext().prec = 3
 
 
 def _spoil_the_process() -> None:
-    os.chdir(tempfile.mkdtemp())
+    os.chdir(tempfile.mkdtemp(prefix=_name()))
     Path.cwd().rmdir()
     os.umask(0o777)
     socket.setdefaulttimeout(0.001)
     warnings.simplefilter("error")
     logging.disable()
     gc.disable()
+    sys.excepthook = sys.unraisablehook = threading.excepthook = lambda *_: raise_(Odd())
     sys.setswitchinterval(5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(PermissionError):
@@ -191,13 +207,14 @@ def _spoil_the_process() -> None:
 ANYWHERE: Final[dict[str, Callable[[], object]]] = {
     # Forks.
     "fork, return": lambda: _fork(lambda: None),
-    "fork, raise": lambda: _fork(lambda: _raise(ValueError("in a child"))),
+    "fork, raise": lambda: _fork(lambda: raise_(ValueError("in a child"))),
     "fork, exit": lambda: _fork(lambda: sys.exit(0)),
-    "fork, interrupt": lambda: _fork(lambda: _raise(KeyboardInterrupt())),
+    "fork, interrupt": lambda: _fork(lambda: raise_(KeyboardInterrupt())),
     "fork, stay": lambda: _fork(lambda: time.sleep(FOR_EVER)),
     # What is left behind.
-    "leave a child": lambda: _kept.append(subprocess.Popen(["sleep", str(FOR_EVER)])),
+    "leave a child": lambda: kept.append(subprocess.Popen(["sleep", str(FOR_EVER)])),
     "leave a thread": lambda: threading.Thread(target=time.sleep, args=(FOR_EVER,)).start(),
+    "leave a busy thread": _keep_a_busy_thread,
     "leave shared memory": _share_memory,
     "leave a folder": _leave_a_folder,
     # What the next one finds.
@@ -219,11 +236,13 @@ ANYWHERE: Final[dict[str, Callable[[], object]]] = {
     "overflow": _overflow,
     "allocate": _allocate,
     # Ends.
-    "raise what can't be told": lambda: _raise(Unspeakable()),
+    "raise what can't be told": lambda: raise_(Unspeakable()),
     "exit": lambda: sys.exit(0),
-    "interrupt": lambda: _raise(KeyboardInterrupt()),
-    "raise no Exception": lambda: _raise(Odd()),
-    "cancel": lambda: _raise(asyncio.CancelledError()),
+    "interrupt": lambda: raise_(KeyboardInterrupt()),
+    "raise no Exception": lambda: raise_(Odd()),
+    "cancel": lambda: raise_(asyncio.CancelledError()),
+    "stop iterating": lambda: raise_(StopIteration()),
+    "close": lambda: raise_(GeneratorExit()),
     "TERM": lambda: _to_itself(signal.SIGTERM),
     "INT": lambda: _to_itself(signal.SIGINT),
     "HUP": lambda: _to_itself(signal.SIGHUP),
@@ -237,57 +256,6 @@ ANYWHERE: Final[dict[str, Callable[[], object]]] = {
 #: What only a job that may block does.
 BLOCKING: Final[dict[str, Callable[[], object]]] = {"keep a pool": _keep_a_pool, "kill children": _kill_children}
 #: What is over only in a process of its own.
-APART: Final[dict[str, Callable[[], object]]] = {"wait for any child": _wait_for_any}
-
-
-async def _leave_a_task() -> None:
-    async def stay() -> None:
-        while True:
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(FOR_EVER)
-
-    _kept.append(asyncio.create_task(stay()))
-
-
-async def _leave_a_generator() -> None:
-    async def rows() -> Any:
-        while True:
-            yield 1
-
-    _kept.append(rows())
-    await anext(_kept[-1])
-
-
-async def _cancel_all() -> None:
-    for task in asyncio.all_tasks():
-        task.cancel()
-
-
-async def _stop_the_loop() -> None:
-    asyncio.get_running_loop().stop()
-    await asyncio.sleep(0.1)
-
-
-async def _raise_in_a_callback() -> None:
-    asyncio.get_running_loop().call_soon(_raise, Odd())
-    await asyncio.sleep(0.1)
-
-
-async def _end_the_executor() -> None:
-    await asyncio.get_running_loop().shutdown_default_executor()
-
-
-async def _block_the_loop() -> None:
-    time.sleep(HELD)
-
-
-#: What a job does to an event loop.
-ON_LOOP: Final[dict[str, Callable[[], Any]]] = {
-    "leave a task": _leave_a_task,
-    "leave a generator": _leave_a_generator,
-    "cancel all tasks": _cancel_all,
-    "stop the loop": _stop_the_loop,
-    "raise in a callback": _raise_in_a_callback,
-    "end the executor": _end_the_executor,
-    "block the loop": _block_the_loop,
-}
+APART: Final[dict[str, Callable[[], object]]] = {
+    "wait for any child": _wait_for_any, "take all descriptors": _take_all_descriptors,
+}  # fmt: skip

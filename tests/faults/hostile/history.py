@@ -15,6 +15,9 @@ SETTLING: Final = 5.0
 #: Seconds within which the node of a helper that was cut off has ended too.
 NODE_ENDS: Final = 60.0
 
+#: Events of processes that are killed.
+CUT_OFF: Final = {"helper_ended", "cut_off_for_successor"}
+
 #: A queue, an id, and the number of a payload, which rises with each push.
 Payload = tuple[str, str, int]
 
@@ -40,11 +43,16 @@ class History:
             if line["event"].startswith("died_") or line["event"] in {"recycled", "cut_off_for_successor"}
         }
         self._parents: dict[int, list[int]] = {row["pid"]: row["parents"] for row in rows if row["k"] == "boot"}
+        deeds = [(row["q"], row["id"], row["pid"]) for row in rows if row["k"] == "deed"]
+        #: What jobs were begun to do, as `queue id`.
+        self.deeds = {f"{queue} {id}" for queue, id, _ in deeds}
         #: Processes that were given no time to clear up.
-        self.cut_off = {line["pid"] for line in log if line["event"] == "helper_ended"} | self._deaths.keys()
+        self.cut_off = {line["pid"] for line in log if line["event"] in CUT_OFF or line["event"].startswith("died_")}
         # Of what its fork holds open, nobody but that knows the end.
-        self.cut_off |= {row["pid"] for row in rows if row["k"] == "deed" and row["id"].endswith("fork, stay")}
-        self.cut_off |= {pid for pid, parents in self._parents.items() if self._deaths.keys() & set(parents)}
+        self.cut_off |= {pid for _, id, pid in deeds if id.endswith("fork, stay")}
+        self.cut_off |= {pid for pid, parents in self._parents.items() if self.cut_off & set(parents)}
+        #: Deeds, as `queue deed`, of processes that had the time.
+        self.cleared = {f"{queue} {id.partition(':')[2]}" for queue, id, pid in deeds if pid not in self.cut_off}
         #: Payload → its runs, by their begin.
         self.runs: dict[Payload, list[Run]] = defaultdict(list)
         self._again: Counter[str] = Counter()

@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 import psutil
 
 from lowkiq import Lowkiq, NewJob, Worker, current
-from tests.faults.hostile.deeds import ANYWHERE, APART, BLOCKING, HERE, ON_LOOP, TENANT, write
+from tests.faults.hostile.deeds import ANYWHERE, APART, BLOCKING, HERE, TENANT, write
+from tests.faults.hostile.on_loop import ON_LOOP
 
 #: Where jobs of each kind of queue run.
 PLACES: Final = "threads", "loop", "processes"
@@ -59,6 +60,8 @@ class Innocent(Retried):
     def noted(self, payloads_by_id: dict[str, list[int]]) -> Iterator[None]:
         rows = {"q": self.queue_name, "n": payloads_by_id, "try_": max(job.retry_count for job in current().jobs)}
         write("begin", **rows, meets=list(_foreign(payloads_by_id)))
+        for stream in (sys.stdout, sys.stderr):
+            print(end="", file=stream, flush=True)  # which raises where another job has closed it
         try:
             yield
         except asyncio.CancelledError:  # by a job that has cancelled all tasks
