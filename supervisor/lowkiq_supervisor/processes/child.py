@@ -33,8 +33,8 @@ UNHEARD: Final = {
     signal.SIGTERM: {"ready", "quiet", "retiring"},
     signal.SIGHUP: {"ready", "quiet"},
 }
-#: Seconds after which a node that goes on beating such a state has not heard it: a library may have had that signal just
-#: then. Two beats: one more would end the hook that a node which has heard it may be in.
+#: Seconds after which a node that goes on beating such a state has not heard it: a library may have had that signal
+#: just then. Two beats: one more would end the hook that a node which has heard it may be in.
 TELL_AGAIN: Final = 2.0
 
 
