@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from types import FrameType
+from types import FrameType, ModuleType
 
 from lowkiq.process.signals import ONE_PRESS
 
@@ -58,20 +58,42 @@ def finish(code: int, seconds: float = USUAL) -> int:
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, leave)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    run_exit_functions()
+    run_exit_functions(code, seconds)
     return code
 
 
-def run_exit_functions() -> None:
-    """The same, whatever time it takes: by what `multiprocessing` calls in its children, as there is no public way."""
-    for module, name in ((threading, "_shutdown"), (atexit, "_run_exitfuncs")):
-        with contextlib.suppress(BaseException):
-            getattr(module, name)()
+def run_exit_functions(code: int, seconds: float) -> None:
+    """
+    The same, for the main thread of a process that somebody else ends after so many seconds. If its threads take half of
+    them, it is done without them, and the process ends with that code.
+    """
+    turn = threading.Lock()
+
+    def go_on_without_them() -> None:
+        time.sleep(max(seconds, LEAST) / 2)
+        if turn.acquire(blocking=False):
+            _clean_up()
+            os._exit(code)
+
+    threading.Thread(target=go_on_without_them, name="lowkiq-without-threads", daemon=True).start()
+    _call(threading, "_shutdown")
+    turn.acquire()
+    _clean_up()
+
+
+def _clean_up() -> None:
+    _call(atexit, "_run_exitfuncs")
     with contextlib.suppress(BaseException):
         _stop_resource_tracker()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+
+
+def _call(module: ModuleType, name: str) -> None:
+    """As what `multiprocessing` calls in its children: there is no public way."""
+    with contextlib.suppress(BaseException):
+        getattr(module, name)()
 
 
 def _stop_resource_tracker() -> None:

@@ -58,7 +58,7 @@ def run(end: socket.socket, *, workers: Mapping[str, type[Worker]], settings: Se
     if not helper.begin():
         return 1
     code = helper.run()
-    helper.end()
+    helper.end(code)
     return code
 
 
@@ -120,12 +120,15 @@ class HelperProcess:
                 telemetry.flush(self.settings.telemetry, 0)  # the node may kill this process when it likes
         return 0
 
-    def end(self) -> None:
-        """Has the application clean up. Its node waits for that as long as it can, and then kills this process."""
+    def end(self, code: int) -> None:
+        """
+        Has the application clean up, before this process ends with that code. Its node waits for that as long as it
+        can, and then kills it.
+        """
         hook = self.settings.on_server_stop
         call_hook("on_server_stop", hook and (lambda: self._loop.finish(hook())))
         self._loop.close()
-        run_exit_functions()
+        run_exit_functions(code, self.settings.drain_timeout)
 
     def _perform(self, work: Work, performer: Performer, heard_at: float) -> Ended:
         outlast()  # whatever a job before has set up

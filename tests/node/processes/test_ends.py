@@ -278,6 +278,9 @@ def test_what_does_not_end_holds_the_node_no_longer_than_its_drain(
         node.send(signal.SIGTERM)
         assert node.wait() == 0
         assert nodes.records("stop")
+        if left == "stuck":  # and what comes after the threads is done without them
+            assert {where for what, where, *_ in nodes.records("atexit", "log")} == {"node", of(how)}
+            assert len(nodes.records("log")) == 1
 
 
 @pytest.mark.parametrize("how", HOW[:2])
