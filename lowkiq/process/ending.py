@@ -64,8 +64,8 @@ def finish(code: int, seconds: float = USUAL) -> int:
 
 def run_exit_functions(code: int, seconds: float) -> None:
     """
-    The same, for the main thread of a process that somebody else ends after so many seconds. If its threads take half of
-    them, it is done without them, and the process ends with that code.
+    The same, for the main thread of a process that somebody else ends after so many seconds. If its threads take half
+    of them, it is done without them, and the process ends with that code.
     """
     turn = threading.Lock()
 
