@@ -34,8 +34,8 @@ UNHEARD: Final = {
     signal.SIGHUP: {"ready", "quiet"},
 }
 #: Seconds after which a node that goes on beating such a state has not heard it: a library may have had that signal
-#: just then. Two beats: one more would end the hook that a node which has heard it may be in.
-TELL_AGAIN: Final = 2.0
+#: just then. No beat is so long on its way: to tell a node that has heard it would end the hook that it may be in.
+TELL_AGAIN: Final = 1.0
 
 
 @dataclass(slots=True)
