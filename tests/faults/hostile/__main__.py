@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -71,7 +72,7 @@ class Hostile:
 
     def run(self) -> list[str]:
         """What does not hold."""
-        options = ["--nodes", str(NODES), "--max-rss", "250M", "--drain-timeout", "5"]
+        options = ["--nodes", str(NODES), "--max-rss", "700M", "--drain-timeout", "5"]
         began = time.monotonic()
         arguments = ["-r", "tests.faults.hostile.jobs", *options]
         with Supervised.main(self.directory, *arguments, **self.environment).ready(NODES) as supervisor:
@@ -86,15 +87,15 @@ class Hostile:
             wait_until(self.is_dry, "the end of the last jobs", within=PATIENCE)
             wait_until(lambda: status(self.directory)["supervisor"]["state"] == "running", "health")
             wait_until(lambda: not _descriptors(supervisor.process.pid) - descriptors, "the end of what it has opened")
-            supervisor.end()
+            supervisor.send(signal.SIGTERM)
+            code = supervisor.exit_code()
+            supervisor.nothing_is_left()
             lines = supervisor.log()
         history = History([*read(self.directory / "journal")], lines)
-        complaints = [
-            *self.check_log(lines),
-            *self.check_jobs(history),
-            *self.check_deeds(history),
-            *self.left(history),
-        ]
+        complaints = [f"the supervisor has ended with {code}"] if code else []
+        for check in (self.check_jobs, self.check_deeds, self.left):
+            complaints += check(history)
+        complaints += self.check_log(lines)
         kept = len(self.load.pushed)
         print(
             f"{time.monotonic() - began:5.0f} s  {kept} innocent payloads, {len(history.deeds)} deeds, {history.says}"
@@ -111,8 +112,9 @@ class Hostile:
         """The queue and id of a payload, and its number, which is its place among those of its id."""
         _, turn, number = name.split("-")
         where = crc32(name.encode())
-        queue = INNOCENT[where % 3]
-        return queue, f"{queue}-{where // 3 % IDS}", int(turn) * 10 + int(number)
+        where, place = divmod(where, len(INNOCENT))
+        queue = INNOCENT[place]
+        return queue, f"{queue}-{where % IDS}", int(turn) * 10 + int(number)
 
     def do_deeds(self, began: float) -> None:
         """Does all deeds, again and again, in another order each time."""

@@ -46,7 +46,7 @@ HELD: Final = 1.5
 HUNG: Final = 6.0
 FOR_EVER: Final = 10**6
 #: Bytes that are more than `--max-rss` leaves.
-TOO_MUCH: Final = 350 << 20
+TOO_MUCH: Final = 800 << 20
 
 OUTLIVED: Final = "of a job that is over"
 

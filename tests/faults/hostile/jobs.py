@@ -20,7 +20,9 @@ from tests.faults.hostile.deeds import ANYWHERE, APART, BLOCKING, HERE, TENANT, 
 from tests.faults.hostile.on_loop import ON_LOOP
 
 #: Where jobs of each kind of queue run.
-PLACES: Final = "threads", "loop", "processes"
+PLACES: Final[dict[str, Literal["thread", "process", "spawn"]]] = {
+    "threads": "thread", "loop": "thread", "processes": "process", "new_processes": "spawn",
+}  # fmt: skip
 #: What follows from innocent jobs, each of one.
 FOLLOWING: Final = "following"
 #: Queues of innocent jobs.
@@ -30,6 +32,7 @@ HOSTILE: Final[dict[str, dict[str, Callable[[], Any]]]] = {
     "hostile_threads": ANYWHERE | BLOCKING,
     "hostile_loop": ANYWHERE | ON_LOOP,
     "hostile_processes": ANYWHERE | BLOCKING | APART,
+    "hostile_new_processes": ANYWHERE | BLOCKING | APART,
 }
 SHARDS: Final = 8
 #: Seconds of an innocent job.
@@ -122,12 +125,11 @@ class HostileAwaiting(Hostile):
             await begun
 
 
-def _register(base: type[Worker], name: str, isolated: Literal["thread", "process"] = "thread") -> None:
-    app.worker(queue_name=name, isolation=isolated)(type(name, (base,), {}))
+def _register(base: type[Worker], name: str, isolation: Literal["thread", "process", "spawn"] = "thread") -> None:
+    app.worker(queue_name=name, isolation=isolation)(type(name, (base,), {}))
 
 
-for place in PLACES:
-    is_apart: Literal["thread", "process"] = "process" if place == "processes" else "thread"
-    _register(Awaiting if place == "loop" else Blocking, f"innocent_{place}", is_apart)
-    _register(HostileAwaiting if place == "loop" else HostileBlocking, f"hostile_{place}", is_apart)
+for place, where in PLACES.items():
+    _register(Awaiting if place == "loop" else Blocking, f"innocent_{place}", where)
+    _register(HostileAwaiting if place == "loop" else HostileBlocking, f"hostile_{place}", where)
 _register(Blocking, FOLLOWING)
