@@ -78,6 +78,8 @@ class Colour(enum.Enum):
 
 
 NOON = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
+#: What loading raises: before msgspec 0.21 its errors are no ValueErrors.
+REFUSED = (ValueError, msgspec.ValidationError)
 
 
 def payloads(annotation: Any, load: Any = codec.load_payload, dump: Any = codec.dump_payload) -> Any:
@@ -143,7 +145,7 @@ def test_what_does_not_fit_is_refused_with_the_path_of_the_wrong_field(
         typed.dump(payload)
     assert path in str(pushed.value)
     if isinstance(payload, dict | list | str):
-        with pytest.raises(ValueError, match=r".") as claimed:
+        with pytest.raises(REFUSED, match=r".") as claimed:
             typed.load(json.dumps(payload).encode())
         assert path in str(claimed.value)
 
@@ -195,7 +197,7 @@ def test_the_settings_own_load_and_dump_come_first() -> None:
         data = typed.dump(payload)
         assert data.startswith(b"v1 ")
         assert typed.load(data) == payload
-        with pytest.raises(ValueError, match=r"`\$|Expected|valid"):
+        with pytest.raises(REFUSED, match=r"`\$|Expected|valid"):
             typed.load(b'v1 {"amount": []}')
 
 
