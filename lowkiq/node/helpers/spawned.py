@@ -18,7 +18,8 @@ from lowkiq.node.helpers import helper_process
 from lowkiq.node.helpers.frames import Channel, FromNode, Ready
 from lowkiq.node.runtime import chosen_workers
 from lowkiq.process.faults import dump_on_faults
-from lowkiq.process.signals import outlast
+from lowkiq.process.lines import keep_streams
+from lowkiq.process.signals import disarm, outlast, spare_forks
 
 logger = log.get_logger()
 
@@ -47,6 +48,10 @@ def main(told: dict[str, Any]) -> NoReturn:
     end = socket.socket(fileno=told["end"])
     end.set_inheritable(False)
     log.configure(told["level"], told["log"] and Path(told["log"]))
+    # What another helper has from its node.
+    disarm()
+    spare_forks()
+    keep_streams()
     dump_on_faults()
     try:
         app = load_app(told["app"])
