@@ -86,7 +86,7 @@ class Child:
         self.beats_heard += 1
         self.has_end_hook |= beat.state == HAS_END_HOOK
         self.has_splitter |= beat.state == HAS_SPLITTER
-        if self.sent and self.page is not None:
+        if self.sent and self.page is not None and not self.is_reaped:
             number, at = self.sent
             if beat.state in UNHEARD[number] and self.last_sign - at > TELL_AGAIN:
                 self.send(number)
