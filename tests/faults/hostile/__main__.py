@@ -53,8 +53,10 @@ PATIENCE: Final = 600.0
 class Hostile:
     """The load, and what must hold of it."""
 
-    def __init__(self, directory: Path, server: RedisServer, seconds: float, luck: random.Random) -> None:
-        self.directory, self.seconds, self.luck = directory, seconds, luck
+    def __init__(
+        self, directory: Path, server: RedisServer, seconds: float, luck: random.Random, only: str = ""
+    ) -> None:
+        self.directory, self.seconds, self.luck, self.only = directory, seconds, luck, only
         self.folders = directory / "folders"
         for folder in (self.folders, directory / "done"):
             folder.mkdir(parents=True)
@@ -118,7 +120,7 @@ class Hostile:
 
     def do_deeds(self, began: float) -> None:
         """Does all deeds, again and again, in another order each time."""
-        deeds = [(queue, deed) for queue, deeds in HOSTILE.items() for deed in deeds]
+        deeds = [(queue, deed) for queue, deeds in HOSTILE.items() for deed in deeds if self.only in deed]
         for number in range(round(self.seconds * DEEDS_A_SECOND)):
             turn, place = divmod(number, len(deeds))
             if not place:
@@ -189,10 +191,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--keep", type=Path, help="a new folder, for all that was noted")
+    parser.add_argument("--only", default="", help="the deeds whose names have this, beside the last ones")
     given = parser.parse_args()
     print(f"seed {given.seed}")
     with tempfile.TemporaryDirectory() as directory, running_redis() as server:
-        complaints = Hostile(given.keep or Path(directory), server, given.minutes * 60, random.Random(given.seed)).run()
+        luck = random.Random(given.seed)
+        complaints = Hostile(given.keep or Path(directory), server, given.minutes * 60, luck, given.only).run()
     print(*complaints, sep="\n")
     sys.exit(1 if complaints else 0)
 
