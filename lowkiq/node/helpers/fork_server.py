@@ -16,6 +16,7 @@ from lowkiq.errors import ForkServerDied
 from lowkiq.hooks import Fatal
 from lowkiq.log import get_logger
 from lowkiq.node.helpers import helper_process, server_process, spawned
+from lowkiq.node.helpers.frames import pair
 from lowkiq.node.helpers.helper import Helper, HelperEnded, describe, is_readable
 from lowkiq.node.helpers.server_process import FORKED, SPAWNED
 from lowkiq.process.signals import held
@@ -59,7 +60,7 @@ class ForkServer:
         self._retired: list[tuple[Helper, float]] = []
         self._lock = threading.Lock()
         self._is_closed = self._has_died = False
-        self._control, theirs = socket.socketpair()
+        self._control, theirs = pair()
         node = os.getpid()
         with held():
             self.pid = os.fork()
@@ -172,8 +173,8 @@ class ForkServer:
                 helper.close()
 
     def _make(self, kind: bytes) -> Helper:
-        ours, theirs = socket.socketpair()
-        status, told = socket.socketpair()
+        ours, theirs = pair()
+        status, told = pair()
         with theirs, told:
             try:
                 with self._lock:

@@ -209,6 +209,21 @@ FromNode = Work | Answer
 FromHelper = Ready | IsLost | MayStart | Report | Keep | Ended
 
 
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends that wait as long as they have to, whatever the application's default for sockets is."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.settimeout(None)
+    return ours, theirs
+
+
+def end_of(descriptor: int) -> socket.socket:
+    """Such an end that another process has made."""
+    end = socket.socket(fileno=descriptor)
+    end.settimeout(None)
+    return end
+
+
 class Channel(Generic[T]):
     """
     One end of the socket.

@@ -19,6 +19,7 @@ from typing import Final, NoReturn
 
 from lowkiq.handlers import forks
 from lowkiq.log import get_logger
+from lowkiq.node.helpers.frames import end_of
 from lowkiq.node.helpers.tree import kill_tree, stop_group
 from lowkiq.process.ending import begin_anew
 from lowkiq.process.parent import die_with, offer_to_kernel
@@ -90,7 +91,7 @@ class Server:
         if not request:
             self._is_over = True
             return
-        end, status = (socket.socket(fileno=descriptor) for descriptor in descriptors)
+        end, status = map(end_of, descriptors)
         with end:
             try:
                 self._fork(self._run[request], end, status)

@@ -15,7 +15,7 @@ from lowkiq.codec import error_text
 from lowkiq.handlers import forks
 from lowkiq.importing import load_app
 from lowkiq.node.helpers import helper_process
-from lowkiq.node.helpers.frames import Channel, FromNode, Ready
+from lowkiq.node.helpers.frames import Channel, FromNode, Ready, end_of
 from lowkiq.node.runtime import chosen_workers
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.lines import keep_streams
@@ -45,7 +45,7 @@ def begin_anew(end: socket.socket, *, app: str, node: int) -> NoReturn:
 def main(told: dict[str, Any]) -> NoReturn:
     """The whole life of such a helper."""
     outlast()
-    end = socket.socket(fileno=told["end"])
+    end = end_of(told["end"])
     end.set_inheritable(False)
     log.configure(told["level"], told["log"] and Path(told["log"]))
     # What another helper has from its node.

@@ -14,6 +14,7 @@ from lowkiq.node.node import Node
 options = json.loads(os.environ["TEST_OPTIONS"])
 records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure()
+socket.setdefaulttimeout(options.get("default_timeout"))
 # Five times as often as elsewhere: tests wait for what a beat tells.
 heartbeat.BEAT_INTERVAL = 1
 NODE = int(os.environ.setdefault("TEST_NODE", str(os.getpid())))

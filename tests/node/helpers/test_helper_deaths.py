@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -166,3 +168,23 @@ def test_a_child_that_a_job_forks_and_that_comes_back_speaks_for_nobody(isolated
     assert len({row[1] for row in nodes.records("made")}) == 1
     (helper,) = helpers_of(node)
     wait_until(lambda: all_gone(helper.children()))
+
+
+def test_an_application_whose_sockets_time_out_ends_no_process_of_ours(isolated: Callable[..., IsolatedNodes]) -> None:
+    """What is between a node and its helpers waits as long as it has to, whatever jobs have set meanwhile."""
+    nodes = isolated(default_timeout=0.2)
+    nodes.push({"id": "a", "payload": {"sleep": 1}})
+    node = nodes.start(threads_per_node=1).wait_ready()
+    first = nodes.started_by("a")
+    nodes.until_done()
+    time.sleep(0.5)  # the helper waits for longer than that
+    nodes.push({"id": "b", "payload": {}})
+    assert nodes.started_by("b") == first
+    nodes.until_done()
+    assert not node.logged("jobs_failed")
+    os.kill(first, signal.SIGKILL)
+    nodes.push({"id": "c", "payload": {}})
+    nodes.until_done()
+    assert nodes.started_by("c") != first
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0

@@ -14,6 +14,7 @@ from tests.node.helpers.conftest import IsolatedNodes, all_gone, fork_server_of,
 from tests.node.helpers.test_helper_deaths import (  # noqa: F401 (they run here with helpers that begin anew)
     test_a_helper_that_cannot_begin_fails_its_batch,
     test_a_payload_that_kills_whoever_loads_it_is_retried_and_buried_by_the_usual_rule,
+    test_an_application_whose_sockets_time_out_ends_no_process_of_ours,
     test_hooks_of_a_batch_that_killed_its_helper_are_called_in_another,
     test_sys_exit_ends_the_helper_and_not_the_node,
 )
