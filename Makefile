@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-rare flaky mutants docs chaos pairs hour hostile hostile-net shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock advisories test-deploy clean
+.PHONY: help demo test test-long test-rare flaky mutants docs chaos pairs hour hostile hostile-net shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-following bench-scripts bench-web screenshots lint format types wheel lock floors advisories test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -122,6 +122,9 @@ lock: $(VENV)/.for-dev ## renew the image's locks from pyproject.toml (ARGS=--up
 	@$(LOCK) --extra web --output-file requirements.lock pyproject.toml >/dev/null
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	    | $(LOCK) --output-file requirements-build.lock - >/dev/null
+
+floors: wheel ## run a part of the tests with each library as old as pyproject.toml admits
+	@.ci/floors dist/*.whl
 
 advisories: $(VENV)/.for-dev ## look whether advisories are known of what the image's locks hold
 	@.ci/advisories

@@ -12,6 +12,7 @@ from lowkiq.log import configure
 from lowkiq.node.health import heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node import spares
+from lowkiq.node.helpers import fork_server
 from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])
@@ -22,6 +23,9 @@ heartbeat.BEAT_INTERVAL = history.SAMPLE_INTERVAL = 1
 spares.AWAY_AFTER = options.get("away_after", spares.AWAY_AFTER)
 if not options.get("fosters_unasked", True):
     Housekeeping._foster = lambda *_: None
+if "pairs" in options:  # so many can be had between the node and other processes
+    pairs = [fork_server.pair] * options["pairs"]
+    fork_server.pair = lambda: pairs.pop()()
 if "address_space" in options:
     resource.setrlimit(resource.RLIMIT_AS, (options["address_space"],) * 2)
 

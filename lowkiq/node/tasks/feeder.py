@@ -328,5 +328,6 @@ class SuspectThread(threading.Thread):
             self._suspects.perform(self._claim)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
             self._fatal(error)
+            return  # nobody knows what became of it: it has not ended, and the drain leaves it behind
         self._claim.is_ended = True
         self._feeder.note_suspects_end(self._claim, self.seat)

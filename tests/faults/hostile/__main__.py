@@ -39,10 +39,10 @@ NODES: Final = 4
 IDS: Final = 20
 DEEDS_A_SECOND: Final = 1.5
 MEMORY: Final = Path("/dev/shm")
-#: Deeds of each hostile queue that leave what goes with a process; the last nodes have done them, too.
+#: Deeds of each hostile queue that leave what goes with a process; the last nodes have done them, too. None of them
+#: holds a process up: half a second is too little for what it has to clear up on a busy machine.
 LAST: Final = (
-    "leave shared memory", "leave a folder", "leave a child", "leave a thread", "leave a busy thread", "keep a pool",
-    "leave a task", "leave a generator", "outlive", "outlive as a task", "set context", "close stderr", "take signals",
+    "leave shared memory", "leave a folder", "leave a child", "keep a pool", "outlive", "set context", "close stderr",
 )  # fmt: skip
 #: Those of them that leave files.
 FILES: Final = ("leave shared memory", "leave a folder", "keep a pool")

@@ -196,9 +196,8 @@ def _spoil_the_process() -> None:
     warnings.simplefilter("error")
     logging.disable()
     gc.disable()
-    sys.excepthook = lambda *_: raise_(Odd())
-    sys.unraisablehook = lambda _: raise_(Odd())
-    threading.excepthook = lambda _: raise_(Odd())
+    for module, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        setattr(module, name, lambda *_: raise_(Odd()))
     sys.setswitchinterval(5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(PermissionError):

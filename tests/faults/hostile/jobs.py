@@ -63,8 +63,8 @@ class Innocent(Retried):
     def noted(self, payloads_by_id: dict[str, list[int]]) -> Iterator[None]:
         rows = {"q": self.queue_name, "n": payloads_by_id, "try_": max(job.retry_count for job in current().jobs)}
         write("begin", **rows, meets=list(_foreign(payloads_by_id)))
-        for stream in (sys.stdout, sys.stderr):
-            print(end="", file=stream, flush=True)  # which raises where another job has closed it
+        for stream in (sys.__stdout__, sys.__stderr__):  # not what a job has put in their place, and another has closed
+            print(end="", file=stream, flush=True)  # which raises where it is closed
         try:
             yield
         except asyncio.CancelledError:  # by a job that has cancelled all tasks

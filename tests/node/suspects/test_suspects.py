@@ -57,6 +57,21 @@ def test_what_kills_its_own_process_is_buried_and_its_node_lives(nodes: Nodes) -
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
+def test_one_for_which_its_node_can_make_no_process_is_not_lost(nodes: Nodes, asynchronous: bool) -> None:
+    nodes._options.update(asynchronous=asynchronous, pairs=1)  # one is the fork server's
+    nodes.push({"id": "suspect", "payload": {}})
+    for shard in nodes.app.shards("jobs", 3):
+        for field in ("crashes", "crowds"):
+            nodes.app.redis().hset(f"{shard.prefix}{field}", "suspect", 1)
+    assert nodes.start(drain_timeout=1, lease_ttl=1).wait() != 0
+    nodes._options.update(pairs=100)
+    nodes.start(lease_ttl=1).wait_ready()
+    wait_until(lambda: nodes.metrics().processed == 1)
+    assert pids_of(nodes, "suspect")
+    assert nodes.is_done()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_suspect_of_a_queue_that_was_resharded_has_a_process_of_its_own(nodes: Nodes, asynchronous: bool) -> None:
     nodes._options["asynchronous"] = asynchronous
     node = nodes.start().wait_ready()
