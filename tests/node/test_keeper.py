@@ -190,6 +190,9 @@ def test_what_is_moved_away_or_another_node_s_part_is_not_asked_for(kept: Kept) 
     assert kept.keeper._wake.is_set()
     kept.round()
     assert kept.epochs == [False, True]
+    kept.keeper._runtime.layouts[shard.queue] = Layout.first(2)  # a failover has lost the reshard
+    kept.round(2 * ACQUIRE_INTERVAL)
+    assert kept.epochs == [True, True]
 
 
 def test_a_node_that_drains_acquires_nothing(kept: Kept) -> None:
