@@ -19,7 +19,7 @@ from tests.pairs.suite import pairs_of, play_pairs
 from tests.support import running_redis
 
 #: Histories that have found something once: a pair and its seeds.
-FOUND = {("move", "reshard"): (2017, 2029, 2032)}
+FOUND = {("move", "reshard"): (2017, 2029, 2032), ("debounce", "reshard"): (26,)}
 #: Histories of a pair in the long test.
 MANY = int(os.environ.get("LOWKIQ_TEST_ROUNDS", "6"))
 

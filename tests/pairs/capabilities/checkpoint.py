@@ -16,8 +16,9 @@ class Checkpoint(Capability):
     steps = {"checkpoint": 5, "give_back": 2}  # noqa: RUF012
 
     def begin(self, random: Random) -> None:
-        #: Id → the lowest payload of the run that has kept something, and that.
-        self.state = {"kept": {}}
+        #: Id → the lowest payload of the run that has kept something, and that; and the same of what a deletion has put by,
+        #: by how: what comes back may have it still.
+        self.state = {"kept": {}, "put by": {}}
 
     def checkpoint(self, random: Random) -> None:
         if hands := self.world.hands():
@@ -42,7 +43,8 @@ class Checkpoint(Capability):
         payload, value = self.state["kept"].get(id, (None, None))
         found = hand.jobs[id].checkpoint
         if payload in hand.jobs[id].payloads:
-            assert found == value, f"checkpoint: {id} is given {found!r}, it has kept {value!r}"
+            is_due = found == value or (found is None and (payload, value) in self.state["put by"].values())
+            assert is_due, f"checkpoint: {id} is given {found!r}, it has kept {value!r}"
         else:
             assert found is None, f"checkpoint: {id} is given {found!r} of another"
 
@@ -52,6 +54,12 @@ class Checkpoint(Capability):
         if not is_back:
             self.state["kept"].pop(id, None)
 
+    def on_moved(self, id: str, how: str) -> None:
+        if how in self.state["put by"]:
+            self.state["kept"].setdefault(id, self.state["put by"][how])
+
     def on_left(self, id: str, how: str) -> None:
+        if how.startswith("kept ") and id in self.state["kept"]:
+            self.state["put by"][how] = self.state["kept"][id]
         if not self.world.book.of(id).claimed and (how == "skipped" or not self.world.book.of(id).queued):
             self.state["kept"].pop(id, None)

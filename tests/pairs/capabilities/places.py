@@ -57,6 +57,10 @@ class Places(Capability):
         """Whoever got no place asks again: there are three nodes, each of which has its turn."""
         if self.since != self.world.now:
             self.since, self.idle = self.world.now, 0
+        if self.was_refused:
+            # Of those who ask at one moment the first by name has its turn: in life no two moments are one.
+            self.world.advance(1)
+            self.since = self.world.now
         self.idle = self.idle + 1 if self.was_refused else 0
         self.was_refused = False
         return 0 < self.idle <= TURNS

@@ -17,7 +17,13 @@
 local function debounced_due(P, id, fewer, place, is_queued)
   local latest = place + fewer.at_most * 1000000
   if is_queued then
-    local at, known = string.match(redis.call('HGET', P .. 'debounced', id) or '', '^(%S+) (%S+)$')
+    local mark = redis.call('HGET', P .. 'debounced', id)
+    if not mark and redis.call('EXISTS', P .. 'feeders') == 1 then
+      -- It comes with what is still to come of the id (adopt.lua), and is moved then.
+      redis.call('HSET', P .. 'debounced', id, stamp(math.min(place + fewer.wait * 1000000, latest)) .. ' ' .. stamp(latest))
+      return nil
+    end
+    local at, known = string.match(mark or '', '^(%S+) (%S+)$')
     if not at or tonumber(redis.call('ZSCORE', P .. 'due', id)) ~= tonumber(at) then return nil end
     -- Later than this it would be only of a clock that was set back since.
     latest = math.min(latest, known * 1000000)
