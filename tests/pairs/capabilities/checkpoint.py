@@ -16,7 +16,7 @@ class Checkpoint(Capability):
     steps = {"checkpoint": 5, "give_back": 2}  # noqa: RUF012
 
     def begin(self, random: Random) -> None:
-        #: Id → the lowest payload of the run that has kept something, and that; and the same, by how, of what a deletion
+        #: Id → the lowest payload of the run that has kept something, and that; and the same by how of what a deletion
         #: has put by: what comes back may have it still.
         self.state = {"kept": {}, "put by": {}}
 
