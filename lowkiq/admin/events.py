@@ -137,7 +137,10 @@ class Events:
     def _open(self) -> None:
         self._open_at = clock.monotonic() + PAUSE
         self._heard_of.clear()
-        self._subscription = Subscription(self._caller.client, self._caller.leave, *self._channels)
+        subscription = self._subscription = Subscription(self._caller.client, self._caller.leave, *self._channels)
+        # Once Redis listens: by another connection it may hear earlier of what comes later.
+        while len(self._heard_of) < len(self._channels) and not self._closed.is_set():
+            self._hear(subscription.get(READ))
         self._renew()
 
     def _renew(self) -> None:

@@ -6,8 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from lowkiq import Lowkiq
+from lowkiq.admin.events import Events
 from lowkiq.admin.live import set_live
+from lowkiq.transport.subscription import Message, Subscription
 from tests.support import RedisServer, wait_until
 
 
@@ -26,6 +30,24 @@ def test_events_of_another_database_are_not_heard(redis_server: RedisServer, mak
             event = events.next(60)
             assert event and event.kind == "settings_changed" and event.detail.endswith(f"by {id}")
             assert events.next(0.1) is None
+
+
+def test_shards_are_told_once_redis_listens(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another connection it may hear of a push before it has heard who listens."""
+    app.worker(queue_name="q")(lambda _: None)
+    app.worker(queue_name="r")(lambda _: None)
+    heard, when_told = list[str](), list[list[str]]()
+    get, renew = Subscription.get, Events._renew
+
+    def hear(self: Subscription, seconds: float) -> Message | None:
+        message = get(self, seconds)
+        heard.append(message["type"] if message else "")
+        return message
+
+    monkeypatch.setattr(Subscription, "get", hear)
+    monkeypatch.setattr(Events, "_renew", lambda self: (when_told.append([*heard]), renew(self))[1])
+    app.events().close()
+    assert [each.count("subscribe") for each in when_told] == [2]
 
 
 def test_who_closes_them_leaves_no_connection_behind(app: Lowkiq) -> None:
