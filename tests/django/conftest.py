@@ -28,7 +28,8 @@ def template(
 
 @pytest.fixture
 def make_shop(template: Shop, tmp_path: Path, redis_server: RedisServer) -> Callable[..., Shop]:
-    """make_shop(**settings) → a shop whose database has its tables."""
+    """make_shop(**settings) → a shop whose database has its tables, and of whose predecessors Redis has nothing."""
+    redis_server.ask("FLUSHALL")
     return lambda **settings: template.like_it(tmp_path, redis_url=redis_server.url, **settings)
 
 
