@@ -211,7 +211,7 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
             f"choose a multiple of {known.shards_count}, or one that divides it"
         )
     moving = Layout(keys.LAYOUT_VERSION, shards_count, known.generation + 1, known.shards_count, known.generation)
-    if caller.run(_relayout(namespace, queue, text, moving)) != moving.text.encode():
+    if not _relayout(caller, namespace, queue, text, moving):
         return begin(caller, namespace, queue, shards_count)  # somebody else was faster
     return moving
 
@@ -222,9 +222,7 @@ def bring_back(caller: Caller, namespace: str, queue: str, known: Layout) -> Lay
     Returns the layout that is in force then; None: nothing of the kind was lost.
     """
     lost = None if known.is_moving else _marked(caller, namespace, queue, known)
-    if lost is None or caller.run(_relayout(namespace, queue, known.text, lost)) != lost.text.encode():
-        return None
-    return lost
+    return lost if lost and _relayout(caller, namespace, queue, known.text, lost) else None
 
 
 def give_way(caller: Caller, namespace: str, queue: str, layout: Layout) -> Layout | None:
@@ -233,11 +231,12 @@ def give_way(caller: Caller, namespace: str, queue: str, layout: Layout) -> Layo
     that hold something. Returns the layout that is in force then; None: there is none, or this one has moved some.
     """
     found = _layouts(caller, namespace, queue, layout.own)
-    lost = next((one for one in found if one.shards_count != layout.shards_count), None)
+    same = [one for one in found if one.generation == layout.generation]
+    lost = next((one for one in same if one.shards_count != layout.shards_count), None)
     if lost is None or _marked(caller, namespace, queue, layout.old):
         return None
     first = lost._replace(old_count=layout.old_count, old_generation=layout.old_generation)
-    return first if caller.run(_relayout(namespace, queue, layout.text, first)) == first.text.encode() else None
+    return first if _relayout(caller, namespace, queue, layout.text, first) else None
 
 
 def _marked(caller: Caller, namespace: str, queue: str, layout: Layout) -> Layout | None:
@@ -248,19 +247,22 @@ def _marked(caller: Caller, namespace: str, queue: str, layout: Layout) -> Layou
 
 
 def _layouts(caller: Caller, namespace: str, queue: str, layout: Layout) -> list[Layout]:
-    """What the shards of that layout have, each, in its place."""
+    """The layouts that the shards of one have in Redis, as far as they can be read."""
     shards = shards_of(namespace, {queue: layout})
-    told = caller.read([("HGET", shard.prefix + "meta", "layout") for shard in shards], None)
-    return [Layout.parse(text) for text in told if text]
+    found: list[Layout] = []
+    for text in caller.read([("HGET", shard.prefix + "meta", "layout") for shard in shards], b""):
+        with contextlib.suppress(ValueError):  # anybody may have written it
+            found.append(Layout.parse(text or b""))
+    return found
 
 
 def end(caller: Caller, namespace: str, queue: str, layout: Layout) -> bool:
     """Ends a reshard whose old shards are all empty. False: somebody has already, or a failover has filled them."""
-    if caller.run(_relayout(namespace, queue, layout.text, layout.own)) != layout.own.text.encode():
+    if not _relayout(caller, namespace, queue, layout.text, layout.own):
         return False
     if not unfinished(caller, namespace, queue, layout):
         return True
-    caller.run(_relayout(namespace, queue, layout.own.text, layout))
+    _relayout(caller, namespace, queue, layout.own.text, layout)
     return False
 
 
@@ -271,8 +273,10 @@ def unfinished(caller: Caller, namespace: str, queue: str, layout: Layout) -> li
     return [shard.index for shard, text in zip(shards, closed, strict=True) if not text]
 
 
-def _relayout(namespace: str, queue: str, known: str | bytes, layout: Layout) -> Call[bytes]:
-    return Call("relayout", [keys.queues(namespace)], [queue, known, layout.text], bytes)
+def _relayout(caller: Caller, namespace: str, queue: str, known: str | bytes, layout: Layout) -> bool:
+    """Puts a layout in the place of the known one. False: there is another by now."""
+    call = Call("relayout", [keys.queues(namespace)], [queue, known, layout.text], bytes)
+    return caller.run(call) == layout.text.encode()
 
 
 def _mark(reply: list[Any]) -> Mark:

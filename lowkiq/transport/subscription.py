@@ -60,15 +60,18 @@ class Subscription:
             elif now - self._asked_at >= ANSWER:
                 raise redis.TimeoutError("Redis does not answer to who listens")
             elif now - self._heard_at >= SILENCE:
-                self.ask()
+                self._ping()
             return message
 
     def ask(self) -> None:
         """Pings, unless an answer is waited for: before what may take long where the connection is forgotten."""
+        with self._ending():
+            self._ping()
+
+    def _ping(self) -> None:
         if self._asked_at == math.inf:
-            with self._ending():
-                self._pubsub.ping()
-                self._asked_at = clock.monotonic()
+            self._pubsub.ping()
+            self._asked_at = clock.monotonic()
 
     def close(self) -> None:
         """Ends it, by whichever thread."""

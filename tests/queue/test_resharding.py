@@ -241,8 +241,8 @@ def test_a_failover_at_any_step_loses_nothing_that_was_there_before(app, monkeyp
     move_with_failovers(app, monkeypatch, counts, lost)
 
 
-def move_with_failovers(app, monkeypatch, counts, lost) -> None:
-    """Each few steps Redis goes on with what it had that many steps before; the mover does not hear of it."""
+def filled(app, monkeypatch, counts) -> tuple[ReshardWorld, Callable[[], None]]:
+    """A queue that is moved in small steps, and what checks that all of it has come."""
     monkeypatch.setattr(resharding, "ROWS", 5)
     monkeypatch.setattr(resharding.Route.pack, "__defaults__", (5,))
     world = ReshardWorld(app, counts[0], Random(1))
@@ -250,6 +250,18 @@ def move_with_failovers(app, monkeypatch, counts, lost) -> None:
     fill(world)
     before, counted = held_by(world, old), counters(world)
     world.begin(counts[1])
+
+    def check_all_has_come() -> None:
+        assert not world.layout.is_moving, "it does not end"
+        assert held_by(world, world.layout) == before
+        assert counters(world) == counted
+
+    return world, check_all_has_come
+
+
+def move_with_failovers(app, monkeypatch, counts, lost) -> None:
+    """Each few steps Redis goes on with what it had that many steps before; the mover does not hear of it."""
+    world, check_all_has_come = filled(app, monkeypatch, counts)
     for step in range(5_000):
         if not world.layout.is_moving:
             break
@@ -259,9 +271,7 @@ def move_with_failovers(app, monkeypatch, counts, lost) -> None:
         if step % 7 == lost - 1 and step // 7 % 3:  # and now and then none
             restore(world.app.redis(), there)
             world.layout = world.known()
-    assert not world.layout.is_moving, "it does not end"
-    assert held_by(world, world.layout) == before
-    assert counters(world) == counted
+    check_all_has_come()
 
 
 #: Steps of a move of one shard into two, and of three into two, after which a server fails over: the last ones.
@@ -279,13 +289,7 @@ def test_the_server_of_the_old_shards_may_fail_over_alone(app, monkeypatch, coun
 
 def move_while_a_server_goes_back(app, monkeypatch, counts, at: int, lost: int) -> None:
     """It has again what it had some steps before; the new shards are on another one."""
-    monkeypatch.setattr(resharding, "ROWS", 5)
-    monkeypatch.setattr(resharding.Route.pack, "__defaults__", (5,))
-    world = ReshardWorld(app, counts[0], Random(1))
-    old = world.layout
-    fill(world)
-    before, counted = held_by(world, old), counters(world)
-    world.begin(counts[1])
+    world, check_all_has_come = filled(app, monkeypatch, counts)
     for step in range(at + 1):
         if step == at + 1 - lost:
             there = dump(world.app.redis())
@@ -293,8 +297,7 @@ def move_while_a_server_goes_back(app, monkeypatch, counts, at: int, lost: int) 
     restore_some(app, there, b"{q:")
     world.layout = world.known()
     world.end_move()
-    assert held_by(world, world.layout) == before
-    assert counters(world) == counted
+    check_all_has_come()
 
 
 def restore_some(app, there: list[Any], of: bytes) -> None:
@@ -442,6 +445,19 @@ def begin_after_a_lost_one(app, so: str) -> None:
     world.end_move()
     world.work_off()
     check(world)
+
+
+@pytest.mark.parametrize("text", ["junk", "9:7", "2:7", ""])
+def test_what_is_no_layout_of_a_lost_reshard_is_in_nobodys_way(app, text):
+    """What somebody has written there, and what a newer Lowkiq has."""
+    world = ReshardWorld(app, 1, Random(1))
+    for shard in world.shards():
+        app.redis().hset(f"{shard.prefix}meta", "layout", text)
+    world.begin(3)
+    for shard in world.shards():
+        app.redis().hset(f"{shard.prefix}meta", "layout", text)
+    assert resharding.give_way(world.caller, world.namespace, QUEUE, world.layout) is None
+    assert world.known() == world.layout
 
 
 def test_none_gives_way_that_has_moved_some(app):
